@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
+from transformers import StoppingCriteria, StoppingCriteriaList, set_seed
 
 from benchmarks import problems
-from benchmarks.devices import Stopwatch, autocast, device_memory, seed_all, weights_dtype
+from benchmarks.models import autocast, load_plain
 from benchmarks.work import Work
 from benchmarks.worker import Gate
 from r1lit.policy import load_tokenizer
@@ -53,53 +53,34 @@ def warmup_lengths(lengths: Sequence[int]) -> list[int]:
     return [min(length, WARMUP_TOKENS) for length in lengths]
 
 
-def left_padded(prompts: Sequence[Sequence[int]], group_size: int, pad: int) -> dict[str, Tensor]:
-    """Return prompts padded on the left, each ``group_size`` times, with their mask."""
-    width = max(map(len, prompts))
-    ids_PS = torch.tensor([[pad] * (width - len(p)) + list(p) for p in prompts])
-    seen_PS = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-    return {
-        "input_ids": ids_PS.repeat_interleave(group_size, 0),
-        "attention_mask": seen_PS.repeat_interleave(group_size, 0),
-    }
-
-
 def run_rollout(gate: Gate, *, work: Work, cache: str | None = None) -> None:
     """Draw responses with ``generate``, all rows in one batch."""
-    seed_all(work.seed)
+    set_seed(work.seed)
     tokenizer = load_tokenizer(work.model)
-    model = AutoModelForCausalLM.from_pretrained(
-        work.model, dtype=weights_dtype(work.precision), trust_remote_code=False
-    )
-    model = model.to(work.device).eval()  # type: ignore[arg-type]
+    model = load_plain(work).eval()
     loader = problems.prompt_loader(work, tokenizer, MANY)
     for iteration, _ in enumerate(gate):
         prompts = loader.batch(iteration).prompts
-        inputs = left_padded(prompts, work.group_size, int(tokenizer.pad_token_id))
+        rows = [list(prompt) for prompt in prompts for _ in range(work.group_size)]
+        inputs = tokenizer.pad({"input_ids": rows}, padding_side="left", return_tensors="pt")
+        inputs = inputs.to(work.device)
         width = inputs["input_ids"].shape[1]
-        inputs = {name: tensor.to(work.device) for name, tensor in inputs.items()}
         lengths = work.forced if iteration else warmup_lengths(work.forced)
-        criterion = RecordedLengths(lengths, width)
-        stopwatch = Stopwatch(work.device)
-        with torch.no_grad(), autocast(work.precision, work.device):
+        gate.start()
+        with torch.no_grad(), autocast(work):
             tokens = model.generate(
                 **inputs,
                 do_sample=True,
-                temperature=1.0,
+                temperature=work.temperature,
                 top_k=0,
                 top_p=1.0,
                 max_new_tokens=work.max_tokens,
                 eos_token_id=NEVER,
                 pad_token_id=tokenizer.pad_token_id,
-                stopping_criteria=StoppingCriteriaList([criterion]),
+                stopping_criteria=StoppingCriteriaList([RecordedLengths(lengths, width)]),
                 cache_implementation=cache,
                 disable_compile=True,
             )
-        seconds = stopwatch.seconds()
+        gate.stop()
         assert tokens.shape[1] - width == max(lengths), (tokens.shape, width)
-        gate.report(
-            seconds=seconds,
-            lengths=list(lengths),
-            prompt_lengths=[len(prompt) for prompt in prompts],
-            **device_memory(work.device),
-        )
+        gate.report(lengths=list(lengths), prompt_lengths=[len(prompt) for prompt in prompts])

@@ -7,8 +7,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.devices import Stopwatch
-from benchmarks.worker import Gate
+from benchmarks.worker import Gate, Stopwatch
 
 SIZES = (1024, 2048, 4096)
 REPEATS = 10  # a shared machine is now and then slow for a second
@@ -19,7 +18,7 @@ def matmul_gflops(dtype: torch.dtype, device: str, sizes: tuple[int, ...] = SIZE
     rates = []
     for size in sizes:
         a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-        seconds = best(partial(torch.nn.functional.linear, a, b), device)
+        seconds = best(partial(torch.nn.functional.linear, a, b))
         rates.append(2 * size**3 / seconds / 1e9)
     return max(rates)
 
@@ -30,17 +29,17 @@ def bandwidth_gb(device: str, megabytes: int = 512) -> dict[str, float]:
     target = torch.empty_like(numbers)
     size = numbers.numel() * 4
     return {
-        "read_gb_per_s": size / best(numbers.sum, device) / 1e9,
-        "copy_gb_per_s": 2 * size / best(lambda: target.copy_(numbers), device) / 1e9,
+        "read_gb_per_s": size / best(numbers.sum) / 1e9,
+        "copy_gb_per_s": 2 * size / best(lambda: target.copy_(numbers)) / 1e9,
     }
 
 
-def best(function: Callable[[], object], device: str) -> float:
+def best(function: Callable[[], object]) -> float:
     """Return the least seconds of a few calls."""
     function()
     seconds = []
     for _ in range(REPEATS):
-        stopwatch = Stopwatch(device)
+        stopwatch = Stopwatch()
         function()
         seconds.append(stopwatch.seconds())
     return min(seconds)
@@ -50,10 +49,8 @@ def run(gate: Gate, *, device: str, tiny: bool = False) -> None:
     """Measure the limits, in a process of their own."""
     sizes = SIZES[:1] if tiny else SIZES if device == "cpu" else (4096, 8192)
     for _ in gate:
-        stopwatch = Stopwatch(device)
         gate.report(
             bf16_gflops=matmul_gflops(torch.bfloat16, device, sizes),
             fp32_gflops=matmul_gflops(torch.float32, device, sizes),
             **bandwidth_gb(device, 64 if tiny else 512),
-            seconds=stopwatch.seconds(),
         )

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from benchmarks.work import Training, weights_dtype
 
 MINI = Path(__file__).parents[1] / "models" / "mini"
 
 
-def _qwen(hidden: int, intermediate: int, layers: int, heads: int, kv: int) -> dict[str, Any]:
-    return {
-        "model_type": "qwen2",
-        "vocab_size": 151_936,
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "max_position_embeddings": 8192,
-    }
-
-
-def _llama(
-    vocab: int, hidden: int, intermediate: int, layers: int, heads: int, kv: int
+def _decoder(
+    kind: str, vocab: int, hidden: int, intermediate: int, layers: int, heads: int, kv: int
 ) -> dict[str, Any]:
     return {
-        "model_type": "llama",
+        "model_type": kind,
         "vocab_size": vocab,
         "hidden_size": hidden,
         "intermediate_size": intermediate,
@@ -40,6 +30,8 @@ def _llama(
     }
 
 
+_qwen = partial(_decoder, "qwen2", 151_936)
+_llama = partial(_decoder, "llama")
 UNTIED = {"tie_word_embeddings": False}
 WIDE = UNTIED | {"vocab_size": 152_064}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -80,14 +72,32 @@ HUB = {
 """Names on the hub -> names here: their widths are known where the hub is out of reach."""
 
 
-def model_directory(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> str:
+def model_directory(name: str, folder: Path, dtype: str = "float32") -> str:
     """Return the directory of model ``name``; one with random weights is made in ``folder``."""
     if name == "mini":
         return str(MINI)
-    path = folder / f"{name}-{str(dtype).removeprefix('torch.')}"
+    path = folder / f"{name}-{dtype}"
     if not (path / "config.json").exists():
         _make(name, path, dtype)
     return str(path)
+
+
+def load_plain(work: Training) -> PreTrainedModel:
+    """Return the work's model as a peer loads it."""
+    model = AutoModelForCausalLM.from_pretrained(
+        work.model, dtype=weights_dtype(work.precision), trust_remote_code=False
+    )
+    return model.to(work.device)  # type: ignore[arg-type]
+
+
+def autocast(work: Training) -> torch.autocast:
+    """Return the context in which the work's forward pass runs."""
+    return torch.autocast(work.device, torch.bfloat16, enabled=work.precision == "bf16-mixed")
+
+
+def vocabulary_of(work: Training) -> int:
+    """Return the number of logits of the work's model."""
+    return int(AutoConfig.from_pretrained(work.model, trust_remote_code=False).vocab_size)
 
 
 def model_config(name: str) -> PretrainedConfig:
@@ -104,11 +114,11 @@ def model_config(name: str) -> PretrainedConfig:
     )
 
 
-def _make(name: str, path: Path, dtype: torch.dtype) -> None:
+def _make(name: str, path: Path, dtype: str) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(model_config(name), dtype=dtype)
+        model = AutoModelForCausalLM.from_config(model_config(name), dtype=getattr(torch, dtype))
     model.save_pretrained(path)
     _make_tokenizer(path, model.config.vocab_size)
 

@@ -1,31 +1,25 @@
 """The memory of a rank under FSDP2 and under DDP: two processes, two updates, bytes of tensors.
 
-    python -m torch.distributed.run --standalone --nproc-per-node 2 \
-        -m benchmarks.sharded_memory fsdp2 MODEL report.json
-
 Resident memory is too noisy here: PyTorch, communication buffers and freed blocks are in it. Only
 for handing weights over it says what counts, the most that is taken meanwhile.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
-from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
-from benchmarks.worker import ROOT, TAIL, WorkerError, peak_rss_mb, reset_peak_rss
+from benchmarks.worker import Gate, Worker, peak_rss_mb, reset_peak_rss
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
 from r1lit.policy import CrossEntropy
@@ -43,6 +37,11 @@ def megabytes(tensors: Iterable[Tensor]) -> float:
     """
     local = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
     return sum({t.data_ptr(): t.nbytes for t in local}.values()) / MB
+
+
+def whole_megabytes(tensors: Iterable[Tensor]) -> float:
+    """Return what all ranks' shards of tensors are together, in MB."""
+    return sum(t.numel() * t.itemsize for t in tensors) / MB
 
 
 class Updates(PolicyModule):
@@ -92,25 +91,15 @@ class Updates(PolicyModule):
         optimizer: Any = self.policy_optimizer.optimizer
         state = [t for own in optimizer.state.values() for t in own.values() if t.numel() > 1]
         held = megabytes([*weights, *(p.grad for p in weights if p.grad is not None), *state])
-        sizes = [
-            sum(p.numel() * p.itemsize for p in layer.parameters()) for layer in self._groups()
-        ]
+        inside = {id(p) for p in self.policy.layers.parameters()}
         self.found |= {
             "held_mb": held,
             "peak_mb": held + (self._most_gathered if sharded else 0.0),
-            "layer_mb": sizes[0] / MB,
-            "outside_mb": sizes[1] / MB,
+            "layer_mb": whole_megabytes(self.policy.layers[0].parameters()),
+            "outside_mb": whole_megabytes(p for p in weights if id(p) not in inside),
         }
         if sharded:
             self.found |= {"sync_mb": self._sync(), "gather_mb": self._gather()}
-
-    def _groups(self) -> Iterable[torch.nn.Module]:
-        outside = torch.nn.Module()
-        inside = {id(p) for p in self.policy.layers.parameters()}
-        for index, weight in enumerate(self.policy.parameters()):
-            if id(weight) not in inside:
-                outside.register_parameter(str(index), weight)
-        return self.policy.layers[0], outside
 
     def _sync(self) -> float:
         before = reset_peak_rss()
@@ -146,35 +135,37 @@ def plain_trainer(kind: str, ranks: int = RANKS) -> Trainer:
     )
 
 
-def run(kind: str, model: str, report: Path, num_tokens: int) -> None:
-    """Make two updates on this rank; rank 0 writes what all ranks found."""
+def run(gate: Gate, *, kind: str, model: str, num_tokens: int) -> None:
+    """Make two updates on this rank as soon as all are there; report what it found."""
     module = Updates(model, num_tokens)
     plain_trainer(kind).fit(module, [0, 1])
-    found: list[Any] = [None] * RANKS
-    dist.all_gather_object(found, module.found)
-    if module.global_rank == 0:
-        report.write_text(json.dumps(found))
+    for _ in gate:
+        gate.report(**module.found)
 
 
-def measure(kind: str, model: str, folder: Path, num_tokens: int) -> list[dict[str, float]]:
+def measure(kind: str, model: str, num_tokens: int) -> list[dict[str, float]]:
     """Return what each rank found, in processes of their own.
 
     Raises:
         WorkerError: if one died.
     """
-    report = folder / f"{kind}.json"
-    command = ["torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
-    program = ["-m", "benchmarks.sharded_memory", kind, model, str(report), str(num_tokens)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, *program],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise WorkerError(f"{kind} on {RANKS} ranks failed:\n{done.stderr[-TAIL:]}")
-    return json.loads(report.read_text())
-
-
-if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+    together = {
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(find_free_network_port()),
+    }
+    with ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                Worker(
+                    "benchmarks.sharded_memory:run",
+                    environment={**together, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    kind=kind,
+                    model=model,
+                    num_tokens=num_tokens,
+                )
+            )
+            for rank in range(RANKS)
+        ]
+        return [rank.step() for rank in ranks]

@@ -8,20 +8,21 @@ from one to the other, so that neither side gains by where its evaluations fall.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from benchmarks import ours
-from benchmarks.held_out import HeldOut
+from benchmarks import peers
+from benchmarks.context import Context
 from benchmarks.models import MINI
-from benchmarks.results import Entry
-from benchmarks.timing import ratios
+from benchmarks.results import Entry, Stepper, of_numbers
+from benchmarks.suite_training import OURS, PEER, THEIRS
 from benchmarks.work import Precision, Work
-from benchmarks.worker import Gate, Worker
+from benchmarks.worker import Worker
 
 CONFIG = Path(__file__).parents[1] / "configs" / "mini" / "r1_zero.yaml"
 TARGET = 0.75
@@ -53,22 +54,12 @@ def speedrun_work(precision: Precision) -> Work:
     )
 
 
-def run_ours(gate: Gate, *, work: Work, every: int, **settings: Any) -> None:
-    """Train with r1lit."""
-    ours.run_iterations(gate, work=work, evaluate=HeldOut(work, every), **settings)
-
-
-def run_trl(gate: Gate, *, work: Work, every: int, **settings: Any) -> None:
-    """Train with TRL."""
-    from benchmarks import trl_grpo
-
-    trl_grpo.run_iterations(gate, work=work, evaluate=HeldOut(work, every), **settings)
-
-
 def train_until(
-    worker: Worker, target: float, max_iterations: int, show: Callable[[str], None]
+    worker: Stepper, target: float, max_iterations: int, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Make iterations until an evaluation reaches ``target``; return the seconds to the target.
+
+    These lie on the line between the last two evaluations; the first has none before it.
 
     Raises:
         ValueError: if it is not reached.
@@ -82,68 +73,42 @@ def train_until(
         curve.append([iteration, round(seconds, 1), round(step["pass_at_1"], 4)])
         show(f"iteration {iteration}: {seconds:.0f} s, pass@1 {step['pass_at_1']:.3f}")
         if step["pass_at_1"] >= target:
-            met = seconds_to(target, [(s, accuracy) for _, s, accuracy in curve])
+            _, times, accuracies = zip(*curve[-2:], strict=True)
+            met = float(np.interp(target, accuracies, times))
             return {"seconds": met, "iterations": iteration, "curve": curve}
     raise ValueError(f"pass@1 {target} was not reached in {max_iterations} iterations: {curve}")
 
 
-def seconds_to(target: float, curve: Sequence[tuple[float, float]]) -> float:
-    """Return when a line through seconds and accuracies first meets ``target``.
-
-    Before the first evaluation there is no line: what meets it there takes all of its seconds.
-
-    >>> seconds_to(0.75, [(10.0, 0.65), (20.0, 0.85)])
-    15.0
-    >>> seconds_to(0.75, [(10.0, 0.8)])
-    10.0
-    """
-    before: tuple[float, float] | None = None
-    for seconds, accuracy in curve:
-        if accuracy >= target:
-            if before is None:
-                return seconds
-            share = (target - before[1]) / (accuracy - before[1])
-            return before[0] + share * (seconds - before[0])
-        before = seconds, accuracy
-    raise ValueError(f"curve: {target} is not met")
-
-
-def speedrun(
-    precision: Precision,
-    trl_settings: dict[str, Any],
-    show: Callable[[str], None],
-    *,
-    target: float = TARGET,
-    max_iterations: int = MAX_ITERATIONS,
-    every: int = EVALUATE_EVERY,
-    seeds: Sequence[int] = SEEDS,
-) -> Entry:
-    """Train both sides to the target with every seed, and compare."""
-    shipped = speedrun_work(precision)
-    runs: dict[str, list[dict[str, Any]]] = {"r1lit": [], "TRL": []}
+def speedrun(context: Context) -> list[Entry]:
+    """Train both sides to the target with every seed; tiny runs stop after one iteration."""
+    target, max_iterations, every = TARGET, MAX_ITERATIONS, EVALUATE_EVERY
+    if context.tiny:
+        target, max_iterations, every = 0.0, 1, 1
+    seeds = SEEDS[:1] if context.tiny else SEEDS
+    theirs = peers.TRL_GRPO_MINI
+    shipped = speedrun_work(peers.TRL_GRPO_MINI_PRECISION)
+    sides: dict[str, tuple[str, dict[str, Any]]] = {"r1lit": (OURS, {}), "TRL": (THEIRS, theirs)}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for seed in seeds:
         work = replace(shipped, seed=seed)
-        for name, function, settings in (
-            ("r1lit", "run_ours", {}),
-            ("TRL", "run_trl", trl_settings),
-        ):
-            target_of = f"benchmarks.speedrun:{function}"
-            with Worker(target_of, work=work, every=every, **settings) as side:
-                show(f"{name}, seed {seed}")
-                runs[name].append(train_until(side, target, max_iterations, show))
-    mine, theirs = ([run["seconds"] for run in runs[name]] for name in ("r1lit", "TRL"))
-    return Entry(
-        work=f"speedrun: shipped base to held-out pass@1 {target:g}, {len(seeds)} seeds",
-        model="mini",
-        peer="TRL GRPOTrainer",
-        goal=5.0,
-        unit="s",
-        **ratios(mine, theirs, memory=False),
-        extra={
-            "repeats": len(seeds),
-            "seeds": list(seeds),
-            "runs_ours": runs["r1lit"],
-            "runs_theirs": runs["TRL"],
-            "settings": shipped.describe() | {"trl": trl_settings},
-        },
-    )
+        for name, (function, settings) in sides.items():
+            context.show(f"{name}, seed {seed}")
+            with Worker(function, work=work, evaluate_every=every, **settings) as side:
+                runs[name].append(train_until(side, target, max_iterations, context.show))
+    mine, their_seconds = ([run["seconds"] for run in of_side] for of_side in runs.values())
+    return [
+        of_numbers(
+            mine,
+            their_seconds,
+            work=f"speedrun: shipped base to held-out pass@1 {target:g}, {len(seeds)} seeds",
+            model="mini",
+            peer=PEER,
+            goal=5.0,
+            unit="s",
+            repeats=len(seeds),
+            seeds=list(seeds),
+            runs_ours=runs["r1lit"],
+            runs_theirs=runs["TRL"],
+            settings=shipped.describe() | {"trl": theirs},
+        )
+    ]

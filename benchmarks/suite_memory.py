@@ -1,20 +1,43 @@
-"""Peak memory of an update, beside TRL's; of an adapter's and a shard's, beside that of all."""
+"""Peak memory of an update, beside TRL's; of an adapter's and a shard's, beside that of all.
+
+And the growth of cost: iteration time with response tokens, memory with vocabulary and with G.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 from peft import LoraConfig
 
 from benchmarks import peers, sharded_memory, sizes
 from benchmarks.context import Context, shape_of
-from benchmarks.results import Entry, compare
-from benchmarks.timing import Comparison, alternate_alone
-from benchmarks.update_memory import static_mb
+from benchmarks.models import model_config
+from benchmarks.results import Comparison, Entry, compare, of_numbers
+from benchmarks.sizes import Size, even_work
 from benchmarks.worker import Worker
 
+OURS = "benchmarks.ours:run_iterations"
+BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}  # 0.3 to 0.4 GB less on either side
 MICRO_BATCH_TOKENS = 1280  # one row of r1lit's, prompt and response, as TRL's best is one row
+TOKENS = (64, 256, 1024, 4096)
+TINY_TOKENS = (8, 16, 32)
+
+
+def static_mb(model: str) -> float:
+    """Return what a model needs before any token: weights, gradients and AdamW's state, in MB."""
+    return BYTES_PER_PARAMETER * shape_of(model).num_parameters / 2**20
+
+
+def first_seconds(comparison: Comparison) -> dict[str, float]:
+    """Return what the first counted step of either side took, as an entry says it."""
+    return {
+        "seconds_ours": round(comparison.ours[0]["seconds"], 1),
+        "seconds_theirs": round(comparison.theirs[0]["seconds"], 1),
+    }
 
 
 def memory_05b(context: Context) -> list[Entry]:
@@ -23,45 +46,35 @@ def memory_05b(context: Context) -> list[Entry]:
     Two figures: the whole peak, and what is above weights, gradients and AdamW's state.
     """
     work = sizes.update_05b(context.folder, tiny=context.tiny)
-    settings: dict[str, Any] = {"work": work, "environment": HUGE_PAGES}
+    settings: dict[str, Any] = {"work": work, "environment": HUGE_PAGES, "decode": False}
     own: dict[str, Any] = {"micro_batch_tokens": MICRO_BATCH_TOKENS}
-    own |= {k: v for k, v in peers.TRL_MEMORY.items() if k == "gradient_checkpointing"}
-
-    def ours(**more: Any) -> Worker:
-        return Worker("benchmarks.update_memory:run_ours", **settings, **own, **more)
-
-    comparison = alternate_alone(
-        ours,
-        lambda: Worker("benchmarks.update_memory:run_trl", **settings, **peers.TRL_MEMORY),
-        repeats=1,
-        show=context.show,
+    own["gradient_checkpointing"] = peers.TRL_MEMORY["gradient_checkpointing"]
+    comparison = context.alternate(
+        partial(Worker, OURS, **settings, **own),
+        partial(Worker, "benchmarks.trl_side:run_iterations", **settings, **peers.TRL_MEMORY),
+        most=1,
+        alone=True,
     )
-    model = "tiny-qwen" if context.tiny else "0.5B"
-    static = static_mb(shape_of(model).num_parameters)
+    static = static_mb("tiny-qwen" if context.tiny else "0.5B")
     for step in (*comparison.ours, *comparison.theirs):
         step["above_static_mb"] = step["peak_rss_mb"] - static
-
-    def entry(work_name: str, key: str) -> Entry:
-        return compare(
+    figures = {
+        "peak memory of an update, 16 x 1,024 tokens": "peak_rss_mb",
+        "peak memory of an update above weights, gradients and AdamW's state": "above_static_mb",
+    }
+    return [
+        compare(
             comparison,
-            work=work_name,
-            goal=None,
+            work=name,
             key=key,
             model="0.5B",
             peer="TRL GRPOTrainer",
             unit="MB",
             static_mb=round(static),
-            seconds_ours=round(comparison.ours[0]["seconds"], 1),
-            seconds_theirs=round(comparison.theirs[0]["seconds"], 1),
             settings=work.describe() | {"trl": peers.TRL_MEMORY, "r1lit": own},
+            **first_seconds(comparison),
         )
-
-    return [
-        entry("peak memory of an update, 16 x 1,024 tokens", "peak_rss_mb"),
-        entry(
-            "peak memory of an update above weights, gradients and AdamW's state",
-            "above_static_mb",
-        ),
+        for name, key in figures.items()
     ]
 
 
@@ -75,15 +88,16 @@ def memory_lora(context: Context) -> list[Entry]:
     settings: dict[str, Any] = {
         "work": work,
         "environment": HUGE_PAGES,
+        "decode": False,
         "micro_batch_tokens": MICRO_BATCH_TOKENS,
         "gradient_checkpointing": True,
     }
     adapter = LoraConfig(r=8, target_modules="all-linear")
-    comparison = alternate_alone(
-        lambda: Worker("benchmarks.update_memory:run_ours", adapter=adapter, **settings),
-        lambda: Worker("benchmarks.update_memory:run_ours", **settings),
-        repeats=1,
-        show=context.show,
+    comparison = context.alternate(
+        partial(Worker, OURS, adapter=adapter, **settings),
+        partial(Worker, OURS, **settings),
+        most=1,
+        alone=True,
     )
     size = "LoRA of rank 8, 8 x 256 tokens"
     figures = (
@@ -99,9 +113,8 @@ def memory_lora(context: Context) -> list[Entry]:
             model="135M",
             peer="r1lit, all weights",
             unit="MB",
-            seconds_ours=round(comparison.ours[0]["seconds"], 1),
-            seconds_theirs=round(comparison.theirs[0]["seconds"], 1),
             settings=work.describe() | {"micro_batch_tokens": MICRO_BATCH_TOKENS},
+            **first_seconds(comparison),
         )
         for name, key, goal in figures
     ]
@@ -117,31 +130,93 @@ def memory_fsdp2(context: Context) -> list[Entry]:
     work = sizes.update_135m(context.folder, tiny=context.tiny)
     num_tokens = 64 if context.tiny else 512
     sharded, whole = (
-        sharded_memory.measure(kind, work.model, context.folder, num_tokens)
-        for kind in ("fsdp2", "ddp")
+        sharded_memory.measure(kind, work.model, num_tokens) for kind in ("fsdp2", "ddp")
     )
     held = max(rank["held_mb"] for rank in whole)
     group = max(sharded[0]["layer_mb"], sharded[0]["outside_mb"])
     settings = {"ranks": sharded_memory.RANKS, "num_tokens": num_tokens, "each_rank": sharded}
     labels: dict[str, Any] = {"model": "135M", "unit": "MB", "settings": settings}
-    most = {"peak_mb": max(rank["peak_mb"] for rank in sharded)}
     return [
-        compare(
-            Comparison(ours=[most], theirs=[{"peak_mb": held}]),
+        of_numbers(
+            [max(rank["peak_mb"] for rank in sharded)],
+            [held],
             work="peak memory of weights, gradients and AdamW's state on each of two ranks",
             peer="r1lit under DDP",
             goal=round(1.05 * (1 / sharded_memory.RANKS + group / held), 3),
-            key="peak_mb",
             **labels,
         ),
-        compare(
-            Comparison(
-                ours=[{"mb": sharded[0]["sync_mb"]}], theirs=[{"mb": sharded[0]["gather_mb"]}]
-            ),
+        of_numbers(
+            [sharded[0]["sync_mb"]],
+            [sharded[0]["gather_mb"]],
             work="peak memory of handing sharded weights to an engine",
             peer="all weights gathered at once",
-            goal=None,
-            key="mb",
             **labels,
         ),
     ]
+
+
+def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Return the exponent of a power law through the points: 1 is linear.
+
+    >>> round(slope([1, 10, 100], [3, 30, 300]), 3)
+    1.0
+    """
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+def growth_time(context: Context) -> list[Entry]:
+    """Iteration time from 64 to 4,096 response tokens, 2 x 4 rows of the shipped base's shape."""
+    tokens = TINY_TOKENS if context.tiny else TOKENS
+    points = []
+    for max_tokens in tokens:
+        work = even_work("mini-long", context.folder, (2, 4, max_tokens))
+        steps = context.steps(OURS, 2, work=work, **context.own)
+        points.append(min(step["seconds"] for step in steps))
+        context.show(f"{max_tokens} tokens: {points[-1]:.2f} s")
+    # seconds per 1,000 response tokens of a row, at the shorter and at the longest
+    first, last = (1000 * points[i] / tokens[i] for i in (0, -1))
+    return [
+        of_numbers(
+            [last],
+            [first],
+            work=f"cost growth: iteration time a token, at {tokens[0]} and at {tokens[-1]} tokens",
+            model="mini's shape",
+            peer=f"r1lit itself, {tokens[0]} tokens",
+            unit="s per 1,000 tokens of a row",
+            slope=round(slope(tokens, points), 3),
+            tokens=list(tokens),
+            seconds=[round(point, 3) for point in points],
+        )
+    ]
+
+
+def growth_memory(context: Context) -> list[Entry]:
+    """Memory of an update above its static part, by vocabulary and by G."""
+    small, large = ("tiny", "tiny-qwen") if context.tiny else ("mini-long-8k", "mini-long-152k")
+    longer, shorter = (64, 32) if context.tiny else (512, 256)
+    vocabularies = [f"{model_config(model).vocab_size:,}" for model in (small, large)]
+    by_size = [_peak(context, model, (2, 4, longer)) for model in (small, large)]
+    by_group = [_peak(context, small, (32 // group, group, shorter)) for group in (4, 32)]
+    return [
+        of_numbers(
+            [last],
+            [first],
+            work=f"cost growth: update's memory above static, {what} {before} to {after}",
+            model="mini's shape",
+            peer=f"r1lit itself, {before}",
+            unit="MB",
+        )
+        for what, (before, after), (first, last) in (
+            ("vocabulary", vocabularies, by_size),
+            ("G at 32 rows", ("4", "32"), by_group),
+        )
+    ]
+
+
+def _peak(context: Context, model: str, size: Size) -> float:
+    """Return what an update needs above a short one of the same process, and above its static."""
+    work = even_work(model, context.folder, size)
+    (step,) = context.steps(OURS, 1, work=work, decode=False, micro_batch_tokens=2048)
+    peak, static = step["peak_rss_mb"], static_mb(model)
+    context.show(f"{model}, G {work.group_size}: {peak:.0f} MB, of which {static:.0f} static")
+    return peak - static

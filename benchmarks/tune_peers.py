@@ -10,119 +10,117 @@ of 0.5B the leanest; change it when this says otherwise.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import sizes
-from benchmarks.results import write_json
-from benchmarks.vllm_rollout import find_python
-from benchmarks.vllm_worker import TARGET as VLLM
-from benchmarks.vllm_worker import vllm_worker
+from benchmarks.context import make_parser
+from benchmarks.vllm_rollout import TARGET as VLLM
+from benchmarks.vllm_rollout import find_python, vllm_worker
 from benchmarks.work import SupervisedWork, Work
 from benchmarks.worker import Worker, WorkerError
+from r1lit.files import replace_json
 
 FILE = Path(__file__).parent / "results" / "peers.json"
 Make = Callable[..., Work | SupervisedWork]
 Variant = dict[str, Any]
 
-GRPO = "benchmarks.trl_grpo:run_iterations"
-SFT = "benchmarks.trl_sft:run_updates"
-UPDATE = "benchmarks.update_memory:run_trl"
+GRPO = "benchmarks.trl_side:run_iterations"
+SFT = "benchmarks.trl_side:run_updates"
 GENERATE = "benchmarks.hf_generate:run_rollout"
+KEPT = ("seconds", "seconds_per_1000_tokens", "rollout_s", "grade_s", "update_s", "cpu_s")
 
 
-def _grid(key: str, values: list[Any], **fixed: Any) -> Iterator[Variant]:
-    return ({**fixed, key: value} for value in values)
+def _grid(key: str, values: list[Any], **fixed: Any) -> list[Variant]:
+    return [{**fixed, key: value} for value in values]
 
 
+FP32 = {"precision": "fp32"}
+MIXED = {"precision": "bf16-mixed"}
+BF16 = {"precision": "bf16"}
 STATIC = {"cache_implementation": "static"}
 COMPILED = {"torch_compile": True}
-CONTINUOUS = {"use_transformers_continuous_batching": True}
+LIBRARIES = ["tcmalloc", "iomp5"]
 VLLM_VARIANTS: list[Variant] = [
-    {"precision": "bf16"},
-    {"precision": "fp32"},
-    *_grid("preload", [["tcmalloc"], ["tcmalloc", "iomp5"]], precision="bf16"),
-    *_grid("threads", ["0", "0-1", "nobind"], precision="bf16"),
-    *_grid("max_num_seqs", [16, 64, 256], precision="bf16"),
-    *_grid("max_num_batched_tokens", [2048, 16384], precision="bf16"),
-    {"precision": "bf16", "preload": ["tcmalloc", "iomp5"], "max_num_batched_tokens": 16384},
+    BF16,
+    FP32,
+    *_grid("preload", [["tcmalloc"], LIBRARIES], **BF16),
+    *_grid("threads", ["0", "0-1", "nobind"], **BF16),
+    *_grid("max_num_seqs", [16, 64, 256], **BF16),
+    *_grid("max_num_batched_tokens", [2048, 16384], **BF16),
+    {**BF16, "preload": LIBRARIES, "max_num_batched_tokens": 16384},
 ]
 SEARCHES: dict[str, tuple[str, Make, list[Variant]]] = {
     "grpo-mini": (
         GRPO,
         sizes.grpo_mini,
         [
-            *_grid("micro_rows", [16, 32, 64], precision="fp32", **STATIC),
-            {"precision": "fp32", "micro_rows": 16},
-            {"precision": "bf16-mixed", "micro_rows": 16},
-            {"precision": "bf16-mixed", "micro_rows": 16, **STATIC},
-            {"precision": "fp32", "micro_rows": 16, **STATIC, **COMPILED},
-            {"precision": "fp32", "micro_rows": 16, **CONTINUOUS},
+            *_grid("micro_rows", [16, 32, 64], **FP32, **STATIC),
+            {**FP32, "micro_rows": 16},
+            {**MIXED, "micro_rows": 16},
+            {**MIXED, "micro_rows": 16, **STATIC},
+            {**FP32, "micro_rows": 16, **STATIC, **COMPILED},
+            {**FP32, "micro_rows": 16, "use_transformers_continuous_batching": True},
         ],
     ),
     "grpo-135M": (
         GRPO,
         sizes.grpo_135m,
         [
-            {"precision": "fp32", "micro_rows": 4},
-            {"precision": "fp32", "micro_rows": 4, **STATIC},
-            *_grid("micro_rows", [2, 4, 8, 32], precision="bf16-mixed"),
-            {"precision": "bf16-mixed", "micro_rows": 4, **STATIC},
-            {"precision": "bf16-mixed", "micro_rows": 4, **COMPILED},
+            {**FP32, "micro_rows": 4},
+            {**FP32, "micro_rows": 4, **STATIC},
+            *_grid("micro_rows", [2, 4, 8, 32], **MIXED),
+            {**MIXED, "micro_rows": 4, **STATIC},
+            {**MIXED, "micro_rows": 4, **COMPILED},
         ],
     ),
     "update-0.5B": (
-        UPDATE,
-        lambda folder, precision, tiny: sizes.update_05b(folder, precision, tiny, small=True),
+        GRPO,
+        partial(sizes.update_05b, prompts=1),
         [
             # 4 rows would take some 27 GB
-            *_grid("micro_rows", [1, 2], precision="bf16-mixed"),
-            {"precision": "bf16-mixed", "micro_rows": 1, "gradient_checkpointing": True},
+            *_grid("micro_rows", [1, 2], **MIXED),
+            {**MIXED, "micro_rows": 1, "gradient_checkpointing": True},
         ],
     ),
     "generate-mini": (
         GENERATE,
         sizes.rollout_mini,
-        [
-            *_grid("precision", ["fp32", "bf16", "bf16-mixed"]),
-            *_grid("precision", ["fp32", "bf16"], cache="static"),
-        ],
+        [FP32, BF16, MIXED, *_grid("precision", ["fp32", "bf16"], cache="static")],
     ),
     "generate-135M": (GENERATE, sizes.rollout_135m, [{}, {"cache": "static"}]),
     "sft-135M": (
         SFT,
-        lambda folder, precision, tiny: sizes.sft_work(
-            "135M", folder, precision=precision, tiny=tiny
-        ),
+        partial(sizes.sft_work, "135M"),
         [
-            {"precision": "bf16-mixed", "packing_strategy": "bfd", "micro_rows": 1},
-            {"precision": "bf16-mixed", "packing_strategy": "bfd", "micro_rows": 2},
-            {"precision": "bf16-mixed", "packing_strategy": "wrapped", "micro_rows": 1},
-            {"precision": "bf16-mixed", "packing": False, "micro_rows": 1},
-            {"precision": "bf16-mixed", "packing": False, "padding_free": True, "micro_rows": 2},
-            *_grid("packing", [False, True], precision="fp32", micro_rows=1),
-            {"precision": "bf16-mixed", "packing": False, "micro_rows": 1, **COMPILED},
-            {"precision": "bf16-mixed", "packing_strategy": "wrapped", "micro_rows": 1, **COMPILED},
+            *_grid("micro_rows", [1, 2], **MIXED, packing_strategy="bfd"),
+            {**MIXED, "packing_strategy": "wrapped", "micro_rows": 1},
+            {**MIXED, "packing": False, "micro_rows": 1},
+            {**MIXED, "packing": False, "padding_free": True, "micro_rows": 2},
+            *_grid("packing", [False, True], **FP32, micro_rows=1),
+            {**MIXED, "packing": False, "micro_rows": 1, **COMPILED},
+            {**MIXED, "packing_strategy": "wrapped", "micro_rows": 1, **COMPILED},
         ],
     ),
     "vllm-mini": (VLLM, sizes.rollout_mini, VLLM_VARIANTS),
     "vllm-135M": (VLLM, sizes.rollout_135m, VLLM_VARIANTS),
 }
+FIXED: dict[str, dict[str, Any]] = {"update-0.5B": {"decode": False}}
 
 
 def try_variant(
-    target: str, make: Make, variant: Variant, folder: Path, tiny: bool, python: str | None = None
+    name: str, variant: Variant, folder: Path, tiny: bool, python: str | None = None
 ) -> Variant:
-    """Return the variant with its seconds a step after a warm-up, or with its error."""
-    settings = dict(variant)
-    precision = settings.pop("precision", "bf16")
-    work = make(folder, precision=precision, tiny=tiny)
+    """Return the variant of a search with its seconds a step after a warm-up, or its error."""
+    target, make, _ = SEARCHES[name]
+    settings = {**FIXED.get(name, {}), **variant}
+    work = make(folder, precision=settings.pop("precision", "bf16"), tiny=tiny)
     if tiny and "micro_rows" in settings:
         settings["micro_rows"] = min(settings["micro_rows"], 2)
     try:
@@ -130,17 +128,14 @@ def try_variant(
             assert isinstance(work, Work)
             side = vllm_worker(python or sys.executable, work, **settings)
         else:
-            side = Worker(target, work=work, timeout=1800, **settings)
+            side = Worker(target, work=work, **settings)
         with side as worker:
             worker.step()
             step = worker.step()
     except (WorkerError, ValueError) as error:
         return {**variant, "error": _cause(str(error))}
-    parts = {name: round(value, 3) for name, value in step.items() if name.endswith("_s")}
-    result = {**variant, "seconds": round(step["seconds"], 3), **parts}
-    if "num_tokens" in step:
-        result["seconds_per_1000_tokens"] = round(1000 * step["seconds"] / step["num_tokens"], 4)
-    return {**result, "peak_rss_mb": round(step["peak_rss_mb"])}
+    parts = {key: round(step[key], 4) for key in KEPT if key in step}
+    return {**variant, **parts, "peak_rss_mb": round(step["peak_rss_mb"])}
 
 
 def _cause(text: str) -> str:
@@ -151,17 +146,15 @@ def _cause(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Try every variant of the searches asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=list(SEARCHES), default=list(SEARCHES))
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script")
-    parser.add_argument("--output", type=Path, default=FILE)
+    parser = make_parser(__doc__, list(SEARCHES), repeats=1)
     parser.add_argument("--vllm-python", help="a Python that has vLLM")
     options = parser.parse_args(arguments)
+    path = options.output or FILE
     python = find_python(options.vllm_python)
-    tried = json.loads(options.output.read_text()) if options.output.exists() else {}
+    tried = json.loads(path.read_text()) if path.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.only:
-            target, make, variants = SEARCHES[name]
+        for name in options.only or SEARCHES:
+            target, _, variants = SEARCHES[name]
             if target == VLLM and python is None:
                 print(f"{name}: left out, since no Python with vLLM is found", flush=True)
                 continue
@@ -169,11 +162,10 @@ def main(arguments: list[str] | None = None) -> None:
             keys = {key for variant in variants for key in variant}
             before = [{key: old[key] for key in old if key in keys} for old in done]
             for variant in (variant for variant in variants if variant not in before):
-                where = (Path(folder), options.tiny)
-                result = try_variant(target, make, variant, *where, python=python)
+                result = try_variant(name, variant, Path(folder), options.tiny, python)
                 done.append(result)
                 print(name, result, flush=True)
-                write_json(options.output, tried)
+                replace_json(path, tried)
 
 
 if __name__ == "__main__":

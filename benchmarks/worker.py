@@ -3,10 +3,11 @@
     with Worker("benchmarks.ours:run_rollout", work=work) as ours:
         ours.step()    # {"seconds": 1.93, ...}
 
-Both sides stay loaded and warm while their steps alternate. A side that waits uses no processor,
-so memory and threads are each side's own. The target is called as ``target(gate, **settings)`` and
-calls ``gate.wait()`` before and ``gate.report(seconds=...)`` after each step. Standard library
-only: vLLM's own Python runs this file too.
+This is how every side is started, timed and reported, ours and each peer's. Both stay loaded and
+warm while their steps alternate. A side that waits uses no processor, so memory and threads are
+each side's own. The target is called as ``target(gate, **settings)``. It calls ``gate.wait()``
+before a step, which starts the clock, and ``gate.report(...)`` after it. Standard library only:
+vLLM's own Python runs this file too.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from multiprocessing.connection import Client, Connection, Listener
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +62,39 @@ def reset_peak_rss() -> float:
     return peak_rss_mb()
 
 
+def cuda() -> Any:
+    """Return ``torch.cuda`` if this process computes on such a device."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+class Stopwatch:
+    """Seconds since it was made; waits for the device's queue first."""
+
+    def __init__(self) -> None:
+        self._synchronise()
+        self._started = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Return the seconds since the start."""
+        self._synchronise()
+        return time.perf_counter() - self._started
+
+    def _synchronise(self) -> None:
+        if device := cuda():
+            device.synchronize()
+
+
 class Gate:
     """Through which a worker is told to go on, and reports what a step took."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._imports_mb = peak_rss_mb()
+        self._clocks: dict[str, float] = {}
 
     def wait(self) -> None:
-        """Wait until the next step is wanted.
+        """Wait until the next step is wanted, then start the clock.
 
         Raises:
             Finished: if none is.
@@ -77,15 +105,36 @@ class Gate:
             message = "stop"
         if message != "step":
             raise Finished
+        self.start()
+
+    def start(self) -> None:
+        """Start the clock again: what was prepared since ``wait`` does not count."""
+        self._clocks = {}
+        self._cpu_started = time.process_time()
+        self._stopwatch = Stopwatch()
+
+    def stop(self) -> float:
+        """Stop the clock and return its seconds: what comes before ``report`` does not count."""
+        seconds = self._stopwatch.seconds()
+        self._clocks = {"seconds": seconds, "cpu_s": time.process_time() - self._cpu_started}
+        return seconds
 
     def report(self, **result: Any) -> None:
-        """Send a step's result, with the process's largest resident memory so far.
+        """Send a step's result, with its seconds and the largest memory so far.
 
-        ``above_imports_mb`` is what of it came after the target's module was imported.
+        ``cpu_s`` are the process's own, ``above_imports_mb`` is what of its memory came after the
+        target's module was imported.
         """
+        if not self._clocks:
+            self.stop()
         peak = peak_rss_mb()
         memory = {"peak_rss_mb": peak, "above_imports_mb": peak - self._imports_mb}
-        self._connection.send({**memory, **result})
+        if device := cuda():
+            memory["peak_device_mb"] = device.max_memory_allocated() / 2**20
+        found = {**memory, **self._clocks, **result}
+        if "num_tokens" in found:
+            found["seconds_per_1000_tokens"] = 1000 * found["seconds"] / found["num_tokens"]
+        self._connection.send(found)
 
     def __iter__(self) -> Iterator[None]:
         """Yield once a step."""
@@ -119,26 +168,20 @@ class Worker:
     ) -> None:
         self.target = target
         self.timeout = timeout
-        self._folder = tempfile.TemporaryDirectory(prefix="r1lit-bench-")
-        address = str(Path(self._folder.name) / "socket")
-        self._log = (Path(self._folder.name) / "log").open("w+")
-        listener = Listener(address, "AF_UNIX")
-        self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.worker", address],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            cwd=os.getcwd(),
-            env={**os.environ, **ALLOCATOR, "PYTHONPATH": python_path(), **(environment or {})},
-        )
-        # accept() has no time-out, and a child that cannot start would never connect
-        listener._listener._socket.settimeout(60)  # type: ignore[attr-defined]
+        self._log = tempfile.NamedTemporaryFile("w+")  # noqa: SIM115 - close() closes it
+        self._connection, of_child = Pipe()
+        with of_child:
+            self._process = subprocess.Popen(
+                [python, "-m", "benchmarks.worker", str(of_child.fileno())],
+                pass_fds=[of_child.fileno()],
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **ALLOCATOR, "PYTHONPATH": python_path(), **(environment or {})},
+            )
         try:
-            self._connection = listener.accept()
-        except TimeoutError as error:
-            raise self._error("did not start") from error
-        finally:
-            listener.close()
-        self._connection.send((target, settings))
+            self._connection.send((target, settings))
+        except ConnectionError as error:
+            raise self._died() from error
 
     def step(self) -> dict[str, Any]:
         """Make one step and return what the target reported.
@@ -152,23 +195,18 @@ class Worker:
                 raise self._error(f"did not answer within {self.timeout:.0f} s")
             return self._connection.recv()
         except (EOFError, ConnectionError) as error:
-            code = self._process.wait(timeout=10)
-            raise self._error(f"died with exit status {code}") from error
+            raise self._died() from error
 
     def close(self) -> None:
         """Let the child end; a child that does not is killed."""
-        try:
+        with suppress(ConnectionError, subprocess.TimeoutExpired):
             self._connection.send("stop")
             self._process.wait(timeout=30)
-        except (ConnectionError, AttributeError):
-            pass
-        except subprocess.TimeoutExpired:
-            pass
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._connection.close()
         self._log.close()
-        self._folder.cleanup()
 
     def __enter__(self) -> Worker:
         return self
@@ -176,8 +214,10 @@ class Worker:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _died(self) -> WorkerError:
+        return self._error(f"died with exit status {self._process.wait(timeout=10)}")
+
     def _error(self, what: str) -> WorkerError:
-        self._log.flush()
         text = Path(self._log.name).read_text(errors="replace")
         return WorkerError(f"{self.target} {what}; the end of its output:\n{text[-TAIL:]}")
 
@@ -193,19 +233,15 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main(address: str) -> None:
+def main(file_descriptor: int) -> None:
     """Run the target that the parent names."""
     end_with_parent()
-    connection = Client(address, "AF_UNIX")
-    target, settings = connection.recv()
-    module, function = target.split(":")
-    try:
-        getattr(importlib.import_module(module), function)(Gate(connection), **settings)
-    except Finished:
-        pass
-    finally:
-        connection.close()
+    with Connection(file_descriptor) as connection, suppress(Finished):
+        target, settings = connection.recv()
+        module, function = target.split(":")
+        run = getattr(importlib.import_module(module), function)
+        run(Gate(connection), **settings)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(int(sys.argv[1]))

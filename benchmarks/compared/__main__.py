@@ -30,12 +30,12 @@ from typing import Any
 import yaml
 
 from benchmarks.compared.tasks import BLOCK, PAGE, ROOT, SCRIPTS, SERVED, Task, ours, theirs
+from experiments.page import write_into
 from r1lit.cli.composition import merge
-from r1lit.files import replace_file
+from r1lit.files import replace_json
 
 RESULTS = ROOT / "benchmarks" / "results" / "compared.json"
 PAGE_OUT = ROOT / "docs" / "COMPARED.md"
-START, END = "<!-- results -->", "<!-- /results -->"
 TABLES = "make_sums.py"
 """Writes the tables that both sides learn from."""
 LIMIT_S = 300.0
@@ -194,15 +194,12 @@ def main(args: Sequence[str] | None = None) -> int:
             packages = {p: version(p) for p in ("r1lit", "trl", "transformers", "torch")}
             content = {"date": date.today().isoformat(), "cores": os.cpu_count(),
                        "packages": packages, "tasks": results}  # fmt: skip
-            replace_file(options.output, (json.dumps(content, indent=1) + "\n").encode())
+            replace_json(options.output, content)
     if options.output.exists():
         content = json.loads(options.output.read_text())
         versions = ", ".join(f"{name} {v}" for name, v in content["packages"].items())
         note = f"{content['date']}, {content['cores']} cores; {versions}."
-        before, _, rest = options.page.read_text().partition(START)
-        after = rest.partition(END)[2]
-        text = f"{before}{START}\n{note}\n\n{table(content['tasks'])}\n{END}{after}"
-        replace_file(options.page, text.encode())
+        write_into(options.page, f"{note}\n\n{table(content['tasks'])}")
     return 1 if failed else 0
 
 

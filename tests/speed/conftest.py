@@ -10,20 +10,19 @@ from benchmarks.work import Work
 from benchmarks.worker import Finished, Gate
 
 
-class Steps(Gate):
-    """A gate that lets a number of steps through, in this process."""
+class Steps:
+    """The parent's end of a gate in this process, which lets a number of steps through."""
 
     def __init__(self, count: int) -> None:
         self.left = count
         self.reports: list[dict] = []
 
-    def wait(self) -> None:
-        if self.left == 0:
-            raise Finished
+    def recv(self) -> str:
         self.left -= 1
+        return "step" if self.left >= 0 else "stop"
 
-    def report(self, **result) -> None:
-        self.reports.append(result)
+    def send(self, report: dict) -> None:
+        self.reports.append(report)
 
 
 @pytest.fixture
@@ -31,10 +30,10 @@ def steps():
     """Runs a target for some steps and returns what it reported."""
 
     def run(target, count: int, **settings) -> list[dict]:
-        gate = Steps(count)
+        parent = Steps(count)
         with suppress(Finished):
-            target(gate, **settings)
-        return gate.reports
+            target(Gate(parent), **settings)
+        return parent.reports
 
     return run
 

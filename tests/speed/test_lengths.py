@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from benchmarks.documents import encoded
 from benchmarks.lengths import CHAINS, FILE, chain_lengths, read_chains, response_lengths
+from benchmarks.problems import encoded
 from benchmarks.sizes import sft_work
 from benchmarks.work import Work
 from r1lit.policy import load_tokenizer

@@ -2,13 +2,23 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
-from benchmarks import report as report_module
-from benchmarks.report import Report, commit
-from benchmarks.results import KEYS, Entry, compare, merge, read_entries, table
-from benchmarks.timing import Comparison, alternate, ratios
+from benchmarks import results
+from benchmarks.results import (
+    KEYS,
+    Comparison,
+    Entry,
+    Report,
+    alternate,
+    commit,
+    compare,
+    merge,
+    ratios,
+    table,
+)
 
 STEPS = {"repeats": 2, "warmups": 1}
 
@@ -16,6 +26,11 @@ STEPS = {"repeats": 2, "warmups": 1}
 class Side:
     def __init__(self, name, seconds, calls):
         self.name, self.seconds, self.calls = name, list(seconds), calls
+
+    @contextmanager
+    def __call__(self):
+        self.calls.append(f"start {self.name}")
+        yield self
 
     def step(self):
         self.calls.append(self.name)
@@ -31,10 +46,20 @@ def test_sides_alternate_and_the_warmup_does_not_count():
     calls = []
     ours, theirs = Side("A", [9, 1, 2], calls), Side("B", [8, 4, 6], calls)
     comparison = alternate(ours, theirs, **STEPS)
-    assert calls == ["A", "B"] * 3
+    assert calls == ["start A", "start B", *["A", "B"] * 3]
     assert [s["seconds"] for s in comparison.ours] == [1, 2]
     assert [s["seconds"] for s in comparison.theirs] == [4, 6]
     assert (comparison.warmup_ours_s, comparison.warmup_theirs_s) == (9, 8)
+
+
+def test_sides_that_are_alone_start_and_warm_up_in_each_turn():
+    calls = []
+    ours, theirs = Side("A", [9, 1, 8, 2], calls), Side("B", [7, 4, 6, 5], calls)
+    comparison = alternate(ours, theirs, **STEPS, alone=True)
+    assert calls == ["start A", "A", "A", "start B", "B", "B"] * 2
+    assert [s["seconds"] for s in comparison.ours] == [1, 2]
+    assert [s["seconds"] for s in comparison.theirs] == [4, 5]
+    assert (comparison.warmup_ours_s, comparison.warmup_theirs_s) == (17, 13)
 
 
 def test_ratios_are_of_pairs_and_then_the_median():
@@ -88,7 +113,7 @@ def test_a_report_is_written_after_each_piece_and_read_back(tmp_path):
     assert [row["ratio_median"] for row in rows] == [6.0, 4.0]
     assert all({"commit", "date", "repeats"} <= set(row) for row in rows)
     assert [row["limits"]["bf16_gflops"] for row in rows] == [800.0, 900.0]
-    assert read_entries(path)[0].extra["warmup_ours_s"] == 0.0
+    assert Report(path, "title", "fourth", "cpu").entries[0].extra["warmup_ours_s"] == 0.0
     page = path.with_suffix(".md").read_text()
     assert "before each piece: bf16_gflops 800.0 to 900.0" in page
     assert "`third` at " in page and "; `another` at " in page and "`command`" not in page
@@ -96,7 +121,7 @@ def test_a_report_is_written_after_each_piece_and_read_back(tmp_path):
 
 
 def test_the_commit_has_a_plus_when_more_than_results_differs(tmp_path, monkeypatch):
-    monkeypatch.setattr(report_module, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "ROOT", tmp_path)
     assert commit() == "unknown"
     code, result = tmp_path / "code.py", tmp_path / "benchmarks" / "results" / "cpu.json"
     result.parent.mkdir(parents=True)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import speedrun, tune_peers, vllm_worker
+from benchmarks import speedrun, tune_peers, vllm_rollout
 from benchmarks.vllm_rollout import ENVIRONMENT
-
-
-def test_the_target_is_met_on_the_line_between_two_evaluations():
-    curve = [(10.0, 0.5), (20.0, 0.7), (40.0, 0.8)]
-    assert speedrun.seconds_to(0.75, curve) == pytest.approx(30.0)
-    assert speedrun.seconds_to(0.7, curve) == 20.0
-    assert speedrun.seconds_to(0.4, curve) == 10.0  # nothing is known of before
-    with pytest.raises(ValueError, match=r"0\.9 is not met"):
-        speedrun.seconds_to(0.9, curve)
 
 
 class Side:
@@ -30,25 +21,33 @@ class Side:
         return found if self.made % 2 else found | {"pass_at_1": self.accuracies.pop(0)}
 
 
-def test_a_side_is_clocked_to_the_target_and_not_to_its_evaluation():
-    run = speedrun.train_until(Side([0.65, 0.85]), 0.75, 9, lambda line: None)
-    assert (run["seconds"], run["iterations"]) == (pytest.approx(15.0), 4)
-    assert run["curve"] == [[2, 10.0, 0.65], [4, 20.0, 0.85]]
+def clocked(accuracies, target):
+    return speedrun.train_until(Side(accuracies), target, 6, lambda line: None)
+
+
+def test_the_target_is_met_on_the_line_between_two_evaluations():
+    run = clocked([0.5, 0.65, 0.85], 0.75)
+    assert (run["seconds"], run["iterations"]) == (pytest.approx(25.0), 6)
+    assert run["curve"] == [[2, 10.0, 0.5], [4, 20.0, 0.65], [6, 30.0, 0.85]]
+    assert clocked([0.5, 0.7], 0.7)["seconds"] == 20.0
+    assert clocked([0.5], 0.4)["seconds"] == 10.0  # nothing is known of before
+    with pytest.raises(ValueError, match=r"pass@1 0\.9 was not reached in 6 iterations"):
+        clocked([0.5, 0.7, 0.8], 0.9)
 
 
 def test_libraries_and_threads_of_vllm_are_its_environment(tmp_path, monkeypatch):
     (tmp_path / "lib").mkdir()
     library = tmp_path / "lib" / "libtcmalloc_minimal.so.4"
     library.touch()
-    monkeypatch.setattr(vllm_worker, "SYSTEM", ())
+    monkeypatch.setattr(vllm_rollout, "SYSTEM", ())
     python = str(tmp_path / "bin" / "python")
     given = {"preload": ["tcmalloc"], "threads": "0", "max_num_seqs": 4}
-    environment, settings = vllm_worker.split_environment(python, given)
+    environment, settings = vllm_rollout.split_environment(python, given)
     changed = {"LD_PRELOAD": str(library), "VLLM_CPU_OMP_THREADS_BIND": "0"}
     assert environment == ENVIRONMENT | changed and settings == {"max_num_seqs": 4}
-    assert vllm_worker.split_environment(python, settings) == (ENVIRONMENT, settings)
+    assert vllm_rollout.split_environment(python, settings) == (ENVIRONMENT, settings)
     with pytest.raises(ValueError, match="preload: no library 'nothing-like-it'"):
-        vllm_worker.find_library("nothing-like-it", python)
+        vllm_rollout.find_library("nothing-like-it", python)
 
 
 def test_what_is_asked_of_the_peers_is_searched():

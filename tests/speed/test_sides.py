@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import hf_generate, ours, ours_sft, problems
+from benchmarks import hf_generate, ours, problems
 from benchmarks.hf_generate import end_at, warmup_lengths
 from benchmarks.sizes import sft_work
 from benchmarks.worker import ROOT, Worker, WorkerError
@@ -51,19 +52,19 @@ def test_our_iterations_train_on_the_forced_lengths(steps, tiny_work):
 
 
 def test_trl_trains_on_the_forced_lengths(steps, tiny_work):
-    trl_grpo = pytest.importorskip("benchmarks.trl_grpo", exc_type=ImportError)
-    reports = steps(trl_grpo.run_iterations, 2, work=tiny_work, micro_rows=2, iterations=4)
+    trl_side = pytest.importorskip("benchmarks.trl_side", exc_type=ImportError)
+    reports = steps(trl_side.run_iterations, 2, work=tiny_work, micro_rows=2, iterations=4)
     assert all(set(report) >= PARTS for report in reports)
     # the mask that TRL saw is asserted against the lengths in its reward function
     assert reports[1]["num_tokens"] == sum(tiny_work.lengths)
 
 
 def test_a_wrong_length_does_not_go_unnoticed_in_trl(steps, tiny_work, monkeypatch):
-    trl_grpo = pytest.importorskip("benchmarks.trl_grpo", exc_type=ImportError)
-    monkeypatch.setattr(trl_grpo, "RecordedLengths", lambda lengths, width: _never)
-    monkeypatch.setattr(trl_grpo, "end_at", lambda tokens, *arguments, **options: tokens)
+    trl_side = pytest.importorskip("benchmarks.trl_side", exc_type=ImportError)
+    monkeypatch.setattr(trl_side, "RecordedLengths", lambda lengths, width: _never)
+    monkeypatch.setattr(trl_side, "end_at", lambda tokens, *arguments, **options: tokens)
     with pytest.raises(AssertionError):
-        steps(trl_grpo.run_iterations, 1, work=tiny_work, micro_rows=2, iterations=2)
+        steps(trl_side.run_iterations, 1, work=tiny_work, micro_rows=2, iterations=2)
 
 
 def _never(input_ids, scores, **options):
@@ -73,10 +74,10 @@ def _never(input_ids, scores, **options):
 @pytest.mark.parametrize("settings", [{"packing": False}, {"packing_strategy": "bfd"}])
 def test_both_supervised_sides_train_on_all_documents_in_every_update(steps, folder, settings):
     work = replace(sft_work("135M", folder, tiny=True), precision="fp32")
-    mine = steps(ours_sft.run_updates, 2, work=work)
+    mine = steps(ours.run_updates, 2, work=work)
     assert [step["num_tokens"] for step in mine] == [sum(work.lengths)] * 2
-    trl_sft = pytest.importorskip("benchmarks.trl_sft", exc_type=ImportError)
-    theirs = steps(trl_sft.run_updates, 2, work=work, micro_rows=1, **settings)
+    trl_side = pytest.importorskip("benchmarks.trl_side", exc_type=ImportError)
+    theirs = steps(trl_side.run_updates, 2, work=work, micro_rows=1, **settings)
     assert [step["num_tokens"] for step in theirs] == [sum(work.lengths)] * 2
 
 
@@ -104,3 +105,19 @@ def test_a_worker_s_memory_is_its_own(tmp_path):
     path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     with Worker("idle:run", timeout=60, environment=path) as worker:
         assert 1 < worker.step()["peak_rss_mb"] < of_the_parent.nbytes / 2**20
+
+
+def test_the_clock_runs_from_start_to_stop(steps):
+    def target(gate):
+        for _ in gate:
+            time.sleep(0.2)
+            gate.start()
+            time.sleep(0.01)
+            gate.stop()
+            time.sleep(0.2)
+            gate.report(num_tokens=10)
+
+    for step in steps(target, 2):
+        assert 0.01 <= step["seconds"] < 0.1
+        assert step["seconds_per_1000_tokens"] == pytest.approx(100 * step["seconds"])
+        assert step["cpu_s"] < 0.1
