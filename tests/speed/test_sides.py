@@ -59,6 +59,17 @@ def test_trl_trains_on_the_forced_lengths(steps, tiny_work):
     assert reports[1]["num_tokens"] == sum(tiny_work.lengths)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("side", ["ours", "trl_side"])
+def test_responses_that_end_by_themselves_are_timed_and_evaluated(steps, tiny_work, side):
+    module = pytest.importorskip(f"benchmarks.{side}", exc_type=ImportError)
+    work = replace(tiny_work, lengths=None)
+    own = {"compile": False} if side == "ours" else {"micro_rows": 2, "iterations": 4}
+    reports = steps(module.run_iterations, 2, work=work, evaluate_every=2, **own)
+    assert ["pass_at_1" in report for report in reports] == [False, True]
+    assert all(0 < report["rollout_s"] < report["seconds"] for report in reports)
+
+
 def test_a_wrong_length_does_not_go_unnoticed_in_trl(steps, tiny_work, monkeypatch):
     trl_side = pytest.importorskip("benchmarks.trl_side", exc_type=ImportError)
     monkeypatch.setattr(trl_side, "RecordedLengths", lambda lengths, width: _never)
