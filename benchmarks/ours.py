@@ -257,9 +257,9 @@ def make_scheduler(work: Training):
     )
 
 
-def model_source(work: Training) -> ModelSource:
-    """Return the work's model as r1lit names one."""
-    return ModelSource(work.model, dtype=weights_dtype(work.precision))
+def model_source(work: Training, adapter: Any = None) -> ModelSource:
+    """Return the work's model as r1lit names one, of which ``adapter`` alone may be trained."""
+    return ModelSource(work.model, dtype=weights_dtype(work.precision), adapter=adapter)
 
 
 def run_iterations(
@@ -271,15 +271,17 @@ def run_iterations(
     decode: bool = True,
     server: dict[str, Any] | None = None,
     evaluate_every: int = 0,
+    adapter: Any = None,
     **options: Any,
 ) -> None:
     """Make GRPO iterations: rollout, rewards, updates; see ``make_engine`` and ``evaluation``.
 
-    ``options`` are the module's own, ``micro_batch_tokens`` say.
+    ``adapter`` is peft's configuration of one; ``options`` are the module's own,
+    ``micro_batch_tokens`` say.
     """
     engine = engine or make_engine(work, compile, decode, server)
     module = GRPOModule(
-        model_source(work),
+        model_source(work, adapter),
         objective=DrGRPO(max_tokens=work.max_tokens, epsilon=work.epsilon, beta=work.beta),
         rewards=problems.rewards(work),
         sampling=Sampling(temperature=work.temperature, max_tokens=work.max_tokens),

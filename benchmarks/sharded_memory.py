@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from benchmarks.worker import Gate, Worker, peak_rss_mb, reset_peak_rss
+from benchmarks.worker import ALLOCATOR, Gate, Worker, peak_rss_mb, reset_peak_rss
 from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule
 from r1lit.policy import CrossEntropy
@@ -150,6 +150,7 @@ def measure(kind: str, model: str, num_tokens: int) -> list[dict[str, float]]:
         WorkerError: if one died.
     """
     together = {
+        **dict.fromkeys(ALLOCATOR),  # freed memory that is kept would hide what a hand-over takes
         "OMP_NUM_THREADS": "1",
         "WORLD_SIZE": str(RANKS),
         "MASTER_ADDR": "127.0.0.1",

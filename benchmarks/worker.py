@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -152,7 +152,7 @@ class Worker:
     Args:
         target: "module:function".
         python: the interpreter; this one if left out.
-        environment: variables that the child gets on top of ``ALLOCATOR``.
+        environment: variables that the child gets on top of ``ALLOCATOR``; None leaves one out.
         timeout: seconds after which a step has failed; the first includes loading the model.
         settings: the target's keyword arguments.
     """
@@ -162,13 +162,14 @@ class Worker:
         target: str,
         *,
         python: str = sys.executable,
-        environment: dict[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         timeout: float = 1800,
         **settings: Any,
     ) -> None:
         self.target = target
         self.timeout = timeout
         self._log = tempfile.NamedTemporaryFile("w+")  # noqa: SIM115 - close() closes it
+        variables = {**os.environ, **ALLOCATOR, "PYTHONPATH": python_path(), **(environment or {})}
         self._connection, of_child = Pipe()
         with of_child:
             self._process = subprocess.Popen(
@@ -176,7 +177,7 @@ class Worker:
                 pass_fds=[of_child.fileno()],
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **ALLOCATOR, "PYTHONPATH": python_path(), **(environment or {})},
+                env={name: value for name, value in variables.items() if value is not None},
             )
         try:
             self._connection.send((target, settings))

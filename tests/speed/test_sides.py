@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig
 
 from benchmarks import hf_generate, ours, problems
 from benchmarks.hf_generate import end_at, warmup_lengths
@@ -49,6 +50,14 @@ def test_our_iterations_train_on_the_forced_lengths(steps, tiny_work):
     assert all(set(report) >= PARTS for report in reports)
     assert [report["num_tokens"] for report in reports] == [sum(tiny_work.lengths)] * 2
     assert all(report["seconds"] >= report["rollout_s"] + report["update_s"] for report in reports)
+
+
+@pytest.mark.long
+def test_an_adapter_is_updated_without_decoding(steps, tiny_work):
+    adapter = LoraConfig(r=2, target_modules="all-linear")
+    own = {"adapter": adapter, "decode": False, "gradient_checkpointing": True}
+    reports = steps(ours.run_iterations, 2, work=tiny_work, **own)
+    assert [report["num_tokens"] for report in reports] == [sum(tiny_work.lengths)] * 2
 
 
 def test_trl_trains_on_the_forced_lengths(steps, tiny_work):
