@@ -56,16 +56,47 @@ REMEDIES = {
 """What to do about an error of the system."""
 
 
-def check_at_least(key: str, value: float, least: float) -> None:
-    """Check the least value of a setting.
+def check_at_least(
+    key: str, value: float | None, least: float, remedy: str = "", *, finite: bool = True
+) -> None:
+    """Check the least value of a setting; None, where it is not set, passes.
 
     Raises:
         ValueError: naming key, value and what would be right.
     """
-    if not value >= least:
-        raise ValueError(f"{key}: {value} is not at least {least}")
-    if math.isinf(value):
-        raise ValueError(f"{key}: {value} is not a finite number from {least} on")
+    if value is not None and not value >= least:
+        raise ValueError(f"{key}: {value} is not at least {least}{_after(remedy)}")
+    _check_finite(key, value, finite)
+
+
+def check_above(
+    key: str, value: float | None, bound: float, remedy: str = "", *, finite: bool = True
+) -> None:
+    """Check that a setting is above a bound, as ``check_at_least`` does."""
+    if value is not None and not value > bound:
+        raise ValueError(f"{key}: {value} is not above {bound}{_after(remedy)}")
+    _check_finite(key, value, finite)
+
+
+def _check_finite(key: str, value: float | None, finite: bool) -> None:
+    if finite and value is not None and math.isinf(value):
+        raise ValueError(f"{key}: {value} is not a finite number")
+
+
+def check_between(key: str, value: float, low: float, high: float) -> None:
+    """Check that a setting is from ``low`` to ``high``; raise a ValueError likewise."""
+    if not low <= value <= high:
+        raise ValueError(f"{key}: {value} is not between {low} and {high}")
+
+
+def check_one_of(key: str, value: str, known: Iterable[str]) -> None:
+    """Check a setting that has a name for each of its values; raise a ValueError likewise."""
+    if value not in (names := list(known)):
+        raise ValueError(f"{key}: {value!r} is not one of {', '.join(names)}")
+
+
+def _after(remedy: str) -> str:
+    return f"; {remedy}" if remedy else ""
 
 
 def in_one_line(error: BaseException) -> str:

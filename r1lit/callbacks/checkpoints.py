@@ -29,6 +29,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from safetensors import SafetensorError
 
 from r1lit.callbacks.base import finished_iterations, folder_of, run_folder
+from r1lit.errors import check_at_least
 from r1lit.files import beside, naming, put_back, remove, replace_json, replace_path
 from r1lit.policy.loading import torch_dtype
 
@@ -64,8 +65,7 @@ class IterationCheckpoint(ModelCheckpoint):
         every_n_iterations: int = 1,
         keep_every_n_iterations: int | None = None,
     ) -> None:
-        if every_n_iterations < 1:
-            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
+        check_at_least("every_n_iterations", every_n_iterations, 1)
         if keep_every_n_iterations is not None and (
             keep_every_n_iterations < 1 or keep_every_n_iterations % every_n_iterations
         ):
@@ -390,8 +390,7 @@ class ExportHuggingFace(Callback):
         every_n_iterations: int | None = None,
         dtype: str | None = None,
     ) -> None:
-        if every_n_iterations is not None and every_n_iterations < 1:
-            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1, or null")
+        check_at_least("every_n_iterations", every_n_iterations, 1)
         self._given = None if dirpath is None else Path(dirpath)
         self.every_n_iterations = every_n_iterations
         self.dtype = None if dtype is None else torch_dtype(dtype)

@@ -22,6 +22,7 @@ from r1lit.callbacks.base import (
     rollout_of,
     split_of,
 )
+from r1lit.errors import check_at_least
 from r1lit.files import Record, append_records, keep_records, replace_json
 from r1lit.metrics.reflection import REFLECTION_WORDS
 
@@ -61,11 +62,8 @@ class CurveWriter(Callback):
     def __init__(
         self, dirpath: str | None = None, cons_k: int = 16, draw_every_n_iterations: int = 10
     ) -> None:
-        if cons_k < 1 or draw_every_n_iterations < 0:
-            raise ValueError(
-                f"cons_k={cons_k} must be at least 1, and "
-                f"draw_every_n_iterations={draw_every_n_iterations} at least 0"
-            )
+        check_at_least("cons_k", cons_k, 1)
+        check_at_least("draw_every_n_iterations", draw_every_n_iterations, 0)
         self._given = None if dirpath is None else Path(dirpath)
         self.cons_k = cons_k
         self.draw_every_n_iterations = draw_every_n_iterations

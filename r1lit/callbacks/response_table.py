@@ -13,6 +13,7 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout, TokenValues
 from r1lit.callbacks.base import finished_iterations, folder_of, rollout_of, split_of
+from r1lit.errors import check_at_least
 from r1lit.evaluation.records import response_record
 from r1lit.files import Record, append_records, keep_records
 from r1lit.text.scored_text import pieces
@@ -48,8 +49,7 @@ class ResponseTable(Callback):
         num_problems: int | None = None,
         tokens: bool = False,
     ) -> None:
-        if every_n_iterations < 1:
-            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
+        check_at_least("every_n_iterations", every_n_iterations, 1)
         self._given = None if dirpath is None else Path(dirpath)
         self.every_n_iterations = every_n_iterations
         self.num_responses = num_responses

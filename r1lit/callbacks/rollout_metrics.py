@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from r1lit.batches import Rollout
 from r1lit.callbacks import keys
 from r1lit.callbacks.base import RolloutStatistics, gather, log_evaluation, rollout_of, stage_of
+from r1lit.errors import check_above, check_at_least
 from r1lit.metrics import Graded, lengths, mean, share_right
 from r1lit.metrics.majority_vote import MajorityVote
 from r1lit.metrics.reflection import REFLECTION_WORDS, count_reflection_words
@@ -83,10 +84,9 @@ class ReflectionWords(RolloutStatistics[ReflectionRow]):
 
     def __init__(self, growth: float = 2.0, min_rate: float = 0.05, window: int = 5) -> None:
         super().__init__()
-        if window < 1:
-            raise ValueError(f"window={window} must be at least 1 iteration")
-        if growth <= 0 or min_rate <= 0:
-            raise ValueError(f"growth={growth} and min_rate={min_rate} must be positive")
+        check_at_least("window", window, 1)
+        check_above("growth", growth, 0, finite=False)
+        check_above("min_rate", min_rate, 0, finite=False)
         self.growth = growth
         self.min_rate = min_rate
         self.window = window

@@ -10,6 +10,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.callbacks.base import finished_iterations, order_callbacks, rollout_of
+from r1lit.errors import check_at_least
 
 RARELY = 0.05
 
@@ -106,8 +107,7 @@ class ReferenceRefresh(Callback):
     """
 
     def __init__(self, every_n_iterations: int = 25) -> None:
-        if every_n_iterations < 1:
-            raise ValueError(f"every_n_iterations={every_n_iterations} must be at least 1")
+        check_at_least("every_n_iterations", every_n_iterations, 1)
         self.every_n_iterations = every_n_iterations
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -198,13 +198,3 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     describe = getattr(value, "describe", None)
     return describe() if callable(describe) else getattr(value, "name", type(value).__name__)
-
-
-def check_fraction(key: str, value: float) -> None:
-    """Check a setting that is a fraction.
-
-    Raises:
-        ValueError: unless it is from 0 to 1.
-    """
-    if not 0 <= value <= 1:
-        raise ValueError(f"{key}: {value} is not between 0 and 1")

@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 
 from r1lit.batches import Problem, Status, Verdict
-from r1lit.curation.candidate import Candidate, Context, Filter, check_fraction
+from r1lit.curation.candidate import Candidate, Context, Filter
 from r1lit.data.sources import ProblemSource
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_between
 from r1lit.metrics.language import SCRIPTS_OF, language_consistency
 from r1lit.metrics.words import count_words, prose, repeated_share
 from r1lit.rewards.rules import has_format
@@ -134,7 +134,7 @@ class LanguageConsistent(Filter):
 
     def __init__(self, least: float = 0.9, kinds: Sequence[str] | None = None) -> None:
         super().__init__(kinds)
-        check_fraction("least", least)
+        check_between("least", least, 0, 1)
         self.least = least
 
     def reason(self, candidate: Candidate) -> str | None:
@@ -177,8 +177,7 @@ class LongParagraphs(Filter):
         if max_words is None and max_characters is None:
             raise ValueError("max_words: give it, max_characters, or both")
         for key, value in (("max_words", max_words), ("max_characters", max_characters)):
-            if value is not None:
-                check_at_least(key, value, 1)
+            check_at_least(key, value, 1)
         self.max_words = max_words
         self.max_characters = max_characters
 
@@ -288,7 +287,7 @@ class RepeatedText(Filter):
 
     def __init__(self, most: float = 0.3, n: int = 20, kinds: Sequence[str] | None = None) -> None:
         super().__init__(kinds)
-        check_fraction("most", most)
+        check_between("most", most, 0, 1)
         check_at_least("n", n, 1)
         self.most = most
         self.n = n
@@ -372,7 +371,7 @@ class Decontaminate(Filter):
         if not evaluations:
             raise ValueError("evaluations: no source is given, so nothing would be kept out")
         check_at_least("n", n, 2)
-        check_fraction("wording_share", wording_share)
+        check_between("wording_share", wording_share, 0, 1)
         self.evaluations = evaluations
         self.n = n
         self.wording_share = wording_share
@@ -471,7 +470,7 @@ class Dedupe(Filter):
     ) -> None:
         super().__init__(kinds)
         if jaccard is not None:
-            check_fraction("jaccard", jaccard)
+            check_between("jaccard", jaccard, 0, 1)
         check_at_least("n", n, 1)
         self.jaccard = jaccard
         self.n = n

@@ -253,8 +253,7 @@ def build_pairs(
     check_at_least("num_judgements", num_judgements, 1)
     check_at_least("pairs_per_prompt", pairs_per_prompt, 1)
     check_at_least("num_threads", num_threads, 1)
-    if not margin >= 0:
-        raise ValueError(f"margin: {margin} is negative")
+    check_at_least("margin", margin, 0)
     records = [record for path in responses for record in _read(path)]
     dropped: Counter[str] = Counter()
     wanted = response_pairs(

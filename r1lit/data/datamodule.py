@@ -95,11 +95,7 @@ class RolloutOptions:
 
     def __post_init__(self) -> None:
         _refuse_below_one("rollout", self, "prompts_per_iteration", "group_size")
-        if self.num_reserve_prompts < 0:
-            raise ValueError(
-                f"data.rollout.num_reserve_prompts: {self.num_reserve_prompts} is negative; 0 keeps"
-                " none in reserve"
-            )
+        check_at_least("data.rollout.num_reserve_prompts", self.num_reserve_prompts, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +164,7 @@ class EvaluationOptions:
 def _refuse_below_one(group: str, options: Any, *keys: str) -> None:
     for key in keys:
         count = getattr(options, key)
-        if count is not None:
-            check_at_least(f"data.{group}.{key}", count, 1)
+        check_at_least(f"data.{group}.{key}", count, 1)
 
 
 class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
@@ -234,8 +229,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             )
         if validation_documents and not documents:
             raise ValueError("data.validation_documents is given without data.documents")
-        if num_iterations is not None:
-            check_at_least("data.num_iterations", num_iterations, 1)
+        check_at_least("data.num_iterations", num_iterations, 1)
         self.problem_sources = {
             "train": train,
             "validation": validation,

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from r1lit.data.sources import Document, DocumentSource
 from r1lit.data.tables import Row, Table, columns_of
+from r1lit.errors import check_above, check_at_least
 from r1lit.seeding import permutation
 from r1lit.text.prompts import CHAT, Conversation, render
 
@@ -191,8 +192,7 @@ class Part:
     name: str
 
     def __post_init__(self) -> None:
-        if not self.share > 0:
-            raise ValueError(f"share: {self.share} of part {self.name!r} is not positive")
+        check_above(f"share of part {self.name!r}", self.share, 0, finite=False)
 
 
 class Mixture(DocumentSource):
@@ -212,8 +212,7 @@ class Mixture(DocumentSource):
     def __init__(self, parts: list[Part], num_documents: int | None = None, seed: int = 0) -> None:
         if len({part.name for part in parts}) < len(parts) or not parts:
             raise ValueError("parts: give one or more, each with a name of its own")
-        if num_documents is not None and num_documents < 1:
-            raise ValueError(f"num_documents: {num_documents} is not positive; null means all")
+        check_at_least("num_documents", num_documents, 1, "null means all")
         self.parts = parts
         self.num_documents = num_documents
         self.seed = seed

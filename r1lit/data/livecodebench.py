@@ -13,6 +13,7 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
 from r1lit.data.tables import Row, Table
+from r1lit.errors import check_at_least
 from r1lit.problems import inputs_and_outputs
 
 PROMPT = (
@@ -82,8 +83,7 @@ class LiveCodeBench(ProblemSource):
         self.paths = [path] if isinstance(path, str) else list(path)
         if not self.paths:
             raise ValueError("path: no file is named")
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit: {limit} is not positive; null means every row")
+        check_at_least("limit", limit, 1, "null means every row")
         self.since = since
         self.until = until
         self.source = source

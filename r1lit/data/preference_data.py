@@ -22,6 +22,7 @@ from r1lit.data.loaders import (
     shard,
 )
 from r1lit.data.preferences import Example, PreferenceSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import permutation
 from r1lit.text.prompts import squeezed
 from r1lit.text.scored_text import ScoredRow, ScoreOn, encode_scored, scored_part
@@ -261,8 +262,7 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
             ("num_iterations", num_iterations),
             ("examples_per_batch", examples_per_batch),
         ):
-            if count is not None and count < 1:
-                raise ValueError(f"data.{key}: {count} is not positive")
+            check_at_least(f"data.{key}", count, 1)
         self.sources = {
             "train": train,
             "validation": validation,

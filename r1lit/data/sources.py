@@ -78,11 +78,8 @@ class LateProblems(ProblemSource):
     """
 
     def __init__(self, source: ProblemSource, from_iteration: int) -> None:
-        if from_iteration < 1:
-            raise ValueError(
-                f"from_iteration: {from_iteration} is not at least 1; a source that is used from"
-                " the start is given as it is"
-            )
+        remedy = "a source that is used from the start is given as it is"
+        check_at_least("from_iteration", from_iteration, 1, remedy)
         self.source = source
         self.from_iteration = from_iteration
 

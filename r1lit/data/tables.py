@@ -18,6 +18,7 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any, TextIO
 
+from r1lit.errors import check_at_least
 from r1lit.files import absent
 from r1lit.text.prompts import Conversation
 
@@ -160,10 +161,8 @@ class Table:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.skip < 0:
-            raise ValueError(f"skip: {self.skip} is negative")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit: {self.limit} is not positive; null means every row")
+        check_at_least("skip", self.skip, 0)
+        check_at_least("limit", self.limit, 1, "null means every row")
 
     @property
     def stem(self) -> str:

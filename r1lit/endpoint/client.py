@@ -25,6 +25,8 @@ from urllib.parse import urljoin
 
 import httpx2
 
+from r1lit.errors import check_above, check_at_least
+
 MAX_BYTES = 64 * 1024**2
 MAX_MESSAGE = 500
 LONGEST_PAUSE_S = 60.0
@@ -66,12 +68,9 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         check_url(self.url)
-        if not self.timeout_s > 0:
-            raise ValueError(f"timeout_s: {self.timeout_s} is not a positive number of seconds")
-        if self.max_retries < 0:
-            raise ValueError(f"max_retries: {self.max_retries} is negative; 0 sends a request once")
-        if not self.backoff_s >= 0:
-            raise ValueError(f"backoff_s: {self.backoff_s} is negative")
+        check_above("timeout_s", self.timeout_s, 0, finite=False)
+        check_at_least("max_retries", self.max_retries, 0, "0 sends a request once")
+        check_at_least("backoff_s", self.backoff_s, 0)
 
 
 def check_url(url: str, key: str = "url") -> None:

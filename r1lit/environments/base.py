@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from r1lit.errors import check_at_least
+from r1lit.errors import check_above, check_at_least, check_between
 from r1lit.problems import Problem, Verdict
 from r1lit.text.prompts import Conversation, Message, question_of
 from r1lit.verifiers import Grader
@@ -133,12 +133,9 @@ class TurnLimits:
     def __post_init__(self) -> None:
         counts = "max_turns", "max_turn_tokens", "max_observation_tokens", "max_invalid"
         for key in (*counts, "num_threads"):
-            if (value := getattr(self, key)) is not None:
-                check_at_least(f"data.limits.{key}", value, 1)
-        if not self.seconds > 0:
-            raise ValueError(f"data.limits.seconds: {self.seconds} is not above 0")
-        if not 0 <= self.max_failed <= 1:
-            raise ValueError(f"data.limits.max_failed: {self.max_failed} is not between 0 and 1")
+            check_at_least(f"data.limits.{key}", getattr(self, key), 1)
+        check_above("data.limits.seconds", self.seconds, 0, finite=False)
+        check_between("data.limits.max_failed", self.max_failed, 0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

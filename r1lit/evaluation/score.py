@@ -37,7 +37,7 @@ from typing import IO, Any, Literal, get_args
 
 from tqdm.auto import tqdm
 
-from r1lit.errors import run_script
+from r1lit.errors import check_one_of, run_script
 from r1lit.evaluation.records import accuracy_rows
 from r1lit.files import JSONLFile, Record, absent, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
@@ -341,8 +341,7 @@ def score_file(
 
 def _check(grader: Grader, verifier: str, path: Path, output: Path) -> None:
     known = sorted({*NEEDS, *grader.verifiers})
-    if verifier not in known:
-        raise ValueError(f"verifier: {verifier!r} is none of {', '.join(known)}")
+    check_one_of("verifier", verifier, known)
     grader.verifier_of(Problem(uid="", question="", answer="", source="", verifier=verifier))
     if not path.is_file():
         raise ValueError(f"input: {absent(path)}")

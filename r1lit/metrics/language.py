@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import regex
 
+from r1lit.errors import check_one_of
 from r1lit.metrics.words import count_words, prose
 
 if TYPE_CHECKING:
@@ -281,8 +282,7 @@ def check_language(language: str) -> None:
     Raises:
         ValueError: if they are not.
     """
-    if language not in SCRIPTS_OF:
-        raise ValueError(f"language: {language!r} is none of {sorted(SCRIPTS_OF)}")
+    check_one_of("language", language, SCRIPTS_OF)
 
 
 def _han_of_the_other(text: str, language: str) -> int:

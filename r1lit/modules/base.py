@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.device import backend
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_between
 from r1lit.modules.sharding import (
     check_optimizers,
     check_strategy,
@@ -546,8 +546,7 @@ class CosineOverRun(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, final_share: float = 0.1) -> None:
-        if not 0 <= final_share <= 1:
-            raise ValueError(f"final_share: {final_share} is not between 0 and 1")
+        check_between("final_share", final_share, 0, 1)
         self.final_share = final_share
         self.num_updates = 1
         super().__init__(optimizer)

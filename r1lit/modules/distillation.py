@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout, join_rollouts
+from r1lit.errors import check_at_least, check_between
 from r1lit.modules.memory_plan import BatchPlan
 from r1lit.modules.rollouts import RolloutWorker, Timings, outcome_metrics
 from r1lit.modules.sft import SFTModule
@@ -421,8 +422,7 @@ def check_self_distillation(
             f"demonstration: {demonstration!r} with on_policy: {on_policy}; the teacher reads it"
             " before responses that the student generates, so set on_policy to 1"
         )
-    if not 0 <= teacher_rate <= 1:
-        raise ValueError(f"teacher_rate: {teacher_rate} is not a share from 0 to 1")
+    check_between("teacher_rate", teacher_rate, 0, 1)
     if teacher_rate and not isinstance(teacher, ModelTeacher):
         raise ValueError(
             f"teacher_rate: {teacher_rate} moves the weights of a teacher in this process, and"
@@ -462,12 +462,10 @@ def check_settings(
         ValueError: naming the key, its value and what would be right.
     """
     for key, weight in (("sft_weight", sft_weight), ("logit_weight", logit_weight)):
-        if not (math.isfinite(weight) and weight >= 0):
-            raise ValueError(f"{key}: {weight} is not 0 or above; 1 is usual")
+        check_at_least(key, weight, 0, "1 is usual")
     if not (math.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature: {temperature} is not above 0; 1 leaves distributions as is")
-    if not 0 <= on_policy <= 1:
-        raise ValueError(f"on_policy: {on_policy} is not a share from 0 to 1")
+    check_between("on_policy", on_policy, 0, 1)
     if not (sft_weight or logit_weight):
         raise ValueError("sft_weight and logit_weight are both 0: there is nothing to learn from")
     if logit_weight and teacher is None:

@@ -73,8 +73,7 @@ class SuiteData(R1DataModule):
         seed: int = 0,
     ) -> None:
         for key, count in (("limit", limit), ("num_samples", num_samples)):
-            if count is not None:
-                check_at_least(f"data.{key}", count, 1)
+            check_at_least(f"data.{key}", count, 1)
         if not suites:
             raise ValueError("data.suites: none is named; configs/eval/paper.yaml names all")
         super().__init__(

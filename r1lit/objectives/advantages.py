@@ -31,6 +31,7 @@ from torch import Tensor
 
 from r1lit.batches import Rollout, of_all_ranks
 from r1lit.device import cumulative_sum
+from r1lit.errors import check_above, check_at_least, check_between, check_one_of
 from r1lit.objectives.terms import hide_padding, k1_BT, row_sum_B1
 
 
@@ -108,10 +109,8 @@ class GroupNormalized(GroupEstimator):
     def __init__(
         self, std_epsilon: float = 1e-6, std: Literal["population", "sample"] = "population"
     ) -> None:
-        if not std_epsilon >= 0:
-            raise ValueError(f"std_epsilon={std_epsilon}: must be 0 or above, 1e-6 say")
-        if std not in ("population", "sample"):
-            raise ValueError(f"std={std!r}: must be 'population' or 'sample'")
+        check_at_least("std_epsilon", std_epsilon, 0, "1e-6 is usual")
+        check_one_of("std", std, ("population", "sample"))
         self.std_epsilon = std_epsilon
         self.std = std
 
@@ -266,8 +265,7 @@ class Kept(AdvantageEstimator):
     """
 
     def __init__(self, keep: Literal["right", "best"] = "right") -> None:
-        if keep not in ("right", "best"):
-            raise ValueError(f"keep={keep!r}: must be 'right' or 'best'")
+        check_one_of("keep", keep, ("right", "best"))
         self.keep = keep
 
     def estimate(self, rollout: Rollout) -> Tensor:
@@ -393,10 +391,8 @@ class GAE(AdvantageEstimator):
     ) -> None:
         numbers = {"gamma": gamma, "lambda_policy": lambda_policy, "lambda_critic": lambda_critic}
         for key, value in numbers.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"{key}={value}: must be between 0 and 1")
-        if alpha is not None and not alpha > 0:
-            raise ValueError(f"alpha={alpha}: must be above 0 (VAPO: 0.05), or null")
+            check_between(key, value, 0, 1)
+        check_above("alpha", alpha, 0, "VAPO uses 0.05, null adapts nothing", finite=False)
         self.gamma = gamma
         self.lambda_policy = lambda_policy
         self.lambda_critic = lambda_critic
@@ -460,8 +456,7 @@ class ProcessSupervision(AdvantageEstimator):
     min_group_size = 2
 
     def __init__(self, outcome: GroupEstimator | None = None, std_epsilon: float = 1e-6) -> None:
-        if not std_epsilon >= 0:
-            raise ValueError(f"std_epsilon={std_epsilon}: must be 0 or above, 1e-6 say")
+        check_at_least("std_epsilon", std_epsilon, 0, "1e-6 is usual")
         self.outcome = outcome
         self.std_epsilon = std_epsilon
 
@@ -558,8 +553,7 @@ class ImplicitProcess(AdvantageEstimator):
     min_group_size = 2
 
     def __init__(self, gamma: float = 1.0) -> None:
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma={gamma}: must be between 0 and 1")
+        check_between("gamma", gamma, 0, 1)
         self.gamma = gamma
 
     def estimate(self, rollout: Rollout) -> Tensor:

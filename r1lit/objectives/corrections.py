@@ -20,6 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from r1lit.errors import check_above, check_one_of
 from r1lit.objectives.terms import (
     hide_padding,
     mean_log_ratio_BT,
@@ -51,10 +52,8 @@ class TruncatedImportanceSampling(Correction):
     """
 
     def __init__(self, cap: float = 2.0, level: Literal["token", "sequence"] = "token") -> None:
-        if not cap > 0:
-            raise ValueError(f"cap: {cap} is not above 0; 2 is usual")
-        if level not in ("token", "sequence"):
-            raise ValueError(f"level: {level!r} is neither 'token' nor 'sequence'")
+        check_above("cap", cap, 0, "2 is usual", finite=False)
+        check_one_of("level", level, ("token", "sequence"))
         self.cap = cap
         self.level = level
 

@@ -18,13 +18,13 @@ Worked example, log-probs (-1, -3, -1, -3), advantages (2, 2, -2, -2): means -2 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from r1lit.errors import check_at_least
 from r1lit.objectives.objective import ClippedObjective, LossInputs, Objective
 from r1lit.objectives.terms import (
     LARGEST_LOG_RHO,
@@ -131,8 +131,7 @@ class KLCov(Objective):
     ) -> None:
         super().__init__(**options)
         _check_share(selected_share)
-        if not (math.isfinite(kl_weight) and kl_weight >= 0):
-            raise ValueError(f"kl_weight={kl_weight}: must be 0 or above (the paper uses 1)")
+        check_at_least("kl_weight", kl_weight, 0, "the paper uses 1")
         self.selected_share = selected_share
         self.kl_weight = kl_weight
 

@@ -38,6 +38,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
 from r1lit.objectives.terms import (
     KL_ESTIMATORS,
@@ -130,8 +131,7 @@ class EntropyBonus:
     ) -> None:
         numbers = {"weight": weight, "target": target, "step": step, "largest": largest}
         for key, value in numbers.items():
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{key}={value}: must be 0 or above")
+            check_at_least(key, value, 0)
         self.weight = weight
         self.target = target
         self.step = step
@@ -198,20 +198,14 @@ class Objective(ABC):
         top_entropy: float = 1.0,
         advantage: AdvantageEstimator | None = None,
     ) -> None:
-        if not (math.isfinite(beta) and beta >= 0):
-            raise ValueError(f"beta={beta}: must be 0 or above (R1 uses 0.001)")
-        if kl not in get_args(KLName):
-            raise ValueError(f"kl={kl!r}: must be one of {', '.join(get_args(KLName))}")
+        check_at_least("beta", beta, 0, "R1 uses 0.001")
+        check_one_of("kl", kl, get_args(KLName))
         self.beta = beta
         self.kl: KLName = kl
-        if not (math.isfinite(positive_nll) and positive_nll >= 0):
-            raise ValueError(f"positive_nll={positive_nll}: must be 0 or above (VAPO uses 0.1)")
+        check_at_least("positive_nll", positive_nll, 0, "VAPO uses 0.1")
         self.positive_nll = positive_nll
-        if off_policy_threshold is not None and not off_policy_threshold >= 0:
-            raise ValueError(
-                f"off_policy_threshold={off_policy_threshold}: must be 0 or above, a mean of nats a"
-                " token (0.5 say), or null"
-            )
+        remedy = "it is a mean of nats a token, such as 0.5, or null"
+        check_at_least("off_policy_threshold", off_policy_threshold, 0, remedy, finite=False)
         self.off_policy_threshold = off_policy_threshold
         self.entropy = entropy
         if not 0 < top_entropy <= 1:
@@ -431,5 +425,4 @@ class SymmetricClip(ClippedObjective):
 
 def check_clip(name: str, value: float) -> None:
     """Raise a ValueError unless ``value`` is 0 or above."""
-    if not value >= 0:
-        raise ValueError(f"{name}={value}: a clip must be 0 or above (R1 uses 10)")
+    check_at_least(name, value, 0, "R1 clips at 10", finite=False)

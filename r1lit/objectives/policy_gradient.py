@@ -26,6 +26,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from r1lit.errors import check_above, check_at_least, check_one_of
 from r1lit.objectives.advantages import GAE, AdvantageEstimator, GroupCentered, LeaveOneOut
 from r1lit.objectives.objective import (
     ClippedObjective,
@@ -142,8 +143,7 @@ class DrGRPO(SymmetricClip):
         advantage: AdvantageEstimator | None = None,
         **options: Any,
     ) -> None:
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens}: must be 1 or more, the response limit say")
+        check_at_least("max_tokens", max_tokens, 1, "the limit of a response is usual")
         advantage = GroupCentered() if advantage is None else advantage
         super().__init__(epsilon=epsilon, advantage=advantage, **options)
         self.max_tokens = max_tokens
@@ -312,8 +312,7 @@ class SAPO(Objective):
     ) -> None:
         super().__init__(**options)
         for key, tau in (("tau_positive", tau_positive), ("tau_negative", tau_negative)):
-            if not (math.isfinite(tau) and tau > 0):
-                raise ValueError(f"{key}={tau}: must be above 0 (the paper uses 1.0 and 1.05)")
+            check_above(key, tau, 0, "the paper uses 1.0 and 1.05")
         self.tau_positive = tau_positive
         self.tau_negative = tau_negative
 
@@ -365,12 +364,9 @@ class DPPO(Objective):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if divergence not in ("tv", "kl"):
-            raise ValueError(f"divergence={divergence!r}: must be 'tv' or 'kl'")
-        if not threshold >= 0:
-            raise ValueError(f"threshold={threshold}: must be 0 or above (0.2 for 'tv')")
-        if not max_ratio >= 1:
-            raise ValueError(f"max_ratio={max_ratio}: must be 1 or above (20 in the paper's code)")
+        check_one_of("divergence", divergence, ("tv", "kl"))
+        check_at_least("threshold", threshold, 0, "0.2 is usual for tv", finite=False)
+        check_at_least("max_ratio", max_ratio, 1, "20 in the paper's code", finite=False)
         self.divergence = divergence
         self.threshold = threshold
         self.max_ratio = max_ratio
@@ -496,8 +492,7 @@ class ValueObjective:
     """
 
     def __init__(self, epsilon: float | None = 0.2) -> None:
-        if epsilon is not None and not epsilon > 0:
-            raise ValueError(f"epsilon={epsilon}: must be above 0, or null for no clip")
+        check_above("epsilon", epsilon, 0, "null does not clip", finite=False)
         self.epsilon = epsilon
 
     def loss(

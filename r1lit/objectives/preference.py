@@ -5,11 +5,12 @@ N examples   K rows of an example (2 of a pair, chosen first; 1 of a labelled re
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+
+from r1lit.errors import check_above
 
 
 class RewardObjective(ABC):
@@ -90,8 +91,7 @@ class DPO(RewardObjective):
     rows_per_example = 2
 
     def __init__(self, beta: float = 0.1, label_smoothing: float = 0.0) -> None:
-        if not (math.isfinite(beta) and beta > 0):
-            raise ValueError(f"beta={beta}: must be above 0 (DPO: 0.1)")
+        check_above("beta", beta, 0, "DPO uses 0.1")
         if not 0 <= label_smoothing < 0.5:
             raise ValueError(f"label_smoothing={label_smoothing}: must be from 0 to below 0.5")
         self.beta = beta

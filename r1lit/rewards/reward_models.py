@@ -10,6 +10,7 @@ from typing import cast, get_args
 import torch
 
 from r1lit.batches import Response
+from r1lit.errors import check_above
 from r1lit.policy.loading import FrozenScorer, context_length
 from r1lit.policy.scalar_head import (
     MEAN,
@@ -77,8 +78,7 @@ class RewardModel(RewardFunction):
         device: str | None = None,
     ) -> None:
         super().__init__(weight)
-        if clip is not None and not clip > 0:
-            raise ValueError(f"clip: {clip} is not above 0; null does not clip")
+        check_above("clip", clip, 0, "null does not clip", finite=False)
         if missing is not None and not math.isfinite(missing):
             raise ValueError(f"missing: {missing} is not a finite number")
         self.name = name

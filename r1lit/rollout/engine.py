@@ -58,12 +58,10 @@ class Sampling:
     stop: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature: {self.temperature} is negative; 0 is greedy, 1 samples")
+        check_at_least("temperature", self.temperature, 0, "0 is greedy, 1 samples")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p: {self.top_p} is not above 0 and at most 1")
-        if self.top_k < 0:
-            raise ValueError(f"top_k: {self.top_k} is negative; 0 keeps every token")
+        check_at_least("top_k", self.top_k, 0, "0 keeps every token")
         check_at_least("max_tokens", self.max_tokens, 1)
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         if any(not s for s in stop):

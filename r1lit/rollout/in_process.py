@@ -103,8 +103,7 @@ class InProcessEngine(RolloutEngine):
     returns_candidates = True
 
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
-        if max_rows is not None:
-            check_at_least("max_rows", max_rows, 1)
+        check_at_least("max_rows", max_rows, 1)
         self.max_rows = max_rows
         self._run_layer = Compiled(run_layer) if compile else run_layer
         self._sample_tokens = Compiled(sample_tokens) if compile else sample_tokens

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from r1lit.errors import check_above
+
 
 def to_bytes(text: str) -> bytes:
     """Return any text as UTF-8, lone surrogates (which no UTF-8 text may hold) included."""
@@ -44,10 +46,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if getattr(self, field.name) <= 0:
-                raise ValueError(
-                    f"limits.{field.name}: {getattr(self, field.name)!r} must be above 0"
-                )
+            check_above(f"limits.{field.name}", getattr(self, field.name), 0, finite=False)
 
 
 @dataclass(frozen=True, kw_only=True)

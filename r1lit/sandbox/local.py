@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from r1lit.errors import check_one_of
 from r1lit.sandbox.base import (
     Limits,
     Outcome,
@@ -263,10 +264,7 @@ class LocalSandbox(Sandbox):
 
     def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
         """Run a program once per stdin, in one sandbox; see ``Sandbox.runs``."""
-        if program.language not in self.languages:
-            raise ValueError(
-                f"program.language: {program.language!r} is none of {list(self.languages)}"
-            )
+        check_one_of("program.language", program.language, self.languages)
         main = next(iter(program.files))
         toolchain = TOOLCHAINS.get(program.language)
         request: dict[str, Any] = {"mode": "main", "files": [main]}

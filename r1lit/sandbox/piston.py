@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
 
 _ALIASES = {"c++": ("c++", "cpp", "g++"), "python": ("python", "python3", "py")}
@@ -44,8 +45,7 @@ class PistonSandbox(Sandbox):
     def __init__(self, url: str, retries: int = 4, token: str | None = None) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url: {url!r} must start with http:// or https://")
-        if retries < 0:
-            raise ValueError(f"retries: {retries} must be at least 0")
+        check_at_least("retries", retries, 0)
         self.url = url.rstrip("/")
         self.retries = retries
         self._token = token
@@ -66,8 +66,7 @@ class PistonSandbox(Sandbox):
     def runs(self, program: Program, stdins: Sequence[bytes], limits: Limits) -> Iterator[Outcome]:
         """Run a program once per stdin, with one request each; see ``Sandbox.runs``."""
         known = self._known()
-        if program.language not in known:
-            raise ValueError(f"program.language: {program.language!r} is none of {sorted(known)}")
+        check_one_of("program.language", program.language, known)
         language, version = known[program.language]
         request = {
             "language": language,

@@ -383,8 +383,7 @@ class MCTS(Search):
         check_at_least("num_children", num_children, 1)
         check_at_least("c_puct", c_puct, 0)
         check_at_least("rollouts", rollouts, 0)
-        if max_nodes is not None:
-            check_at_least("max_nodes", max_nodes, 2)
+        check_at_least("max_nodes", max_nodes, 2)
         self.num_simulations = num_simulations
         self.num_children = num_children
         self.c_puct = c_puct

@@ -61,8 +61,7 @@ class Search(ABC):
     """
 
     def __init__(self, scorer: Scorer, token_budget: int | None = None) -> None:
-        if token_budget is not None:
-            check_at_least("token_budget", token_budget, 1)
+        check_at_least("token_budget", token_budget, 1)
         self.scorer = scorer
         self.token_budget = token_budget
 

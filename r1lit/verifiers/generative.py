@@ -25,7 +25,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from r1lit.endpoint import ChatReply, ReplyCache
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import RequestError, SetupError, in_parallel
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.files import append_records
 from r1lit.problems import Problem, Status, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
@@ -283,8 +283,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         **options: Any,
     ) -> None:
         check_at_least("num_threads", num_threads, 1)
-        if form not in ("fenced", "paper"):
-            raise ValueError(f"form: {form!r} is neither fenced nor paper")
+        check_one_of("form", form, ("fenced", "paper"))
         super().__init__(*args, **options)
         self.num_threads = num_threads
         self.form = form

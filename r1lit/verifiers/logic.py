@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from r1lit.errors import check_between
 from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final
 from r1lit.verifiers.base import Verifier, conclude
@@ -96,10 +97,7 @@ def make_puzzle(num_inhabitants: int, seed: int) -> tuple[list[str], list[Statem
     Raises:
         ValueError: if ``num_inhabitants`` is not between 2 and 10.
     """
-    if not 2 <= num_inhabitants <= MAX_INHABITANTS:
-        raise ValueError(
-            f"num_inhabitants: {num_inhabitants} is not between 2 and {MAX_INHABITANTS}"
-        )
+    check_between("num_inhabitants", num_inhabitants, 2, MAX_INHABITANTS)
     rng = random.Random(f"knights {num_inhabitants} {seed}")
     names = rng.sample(NAMES, num_inhabitants)
     for _ in range(_ATTEMPTS):

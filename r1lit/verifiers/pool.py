@@ -18,7 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from r1lit.errors import check_at_least
+from r1lit.errors import check_above, check_at_least
 
 START_SECONDS = 120.0
 
@@ -140,8 +140,7 @@ class WorkerPool:
         grace_s: float = 0.0,
         arguments: Sequence[str] = (),
     ) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: {timeout_s} is not a positive number of seconds")
+        check_above("timeout_s", timeout_s, 0, finite=False)
         check_at_least("num_workers", num_workers, 1)
         self.script, self.arguments = script, tuple(arguments)
         self.num_workers = num_workers

@@ -15,6 +15,7 @@ from itertools import combinations, combinations_with_replacement
 
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
+from r1lit.errors import check_at_least
 from r1lit.seeding import generator, permutation
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.worlds import russian as wording
@@ -184,10 +185,7 @@ class WorldCountdown(ProblemSource):
         chinese: float = 0.0,
         russian: float = 0.0,
     ) -> None:
-        if min_attempts < MIN_ATTEMPTS:
-            raise ValueError(
-                f"min_attempts: {min_attempts} is below {MIN_ATTEMPTS}, the least of this world"
-            )
+        check_at_least("min_attempts", min_attempts, MIN_ATTEMPTS)
         check_split(split)
         check_shares(chinese=chinese, russian=russian)
         self.split = split

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from r1lit.errors import check_between
 from r1lit.seeding import generator
 from r1lit.worlds import russian
 
@@ -74,8 +75,7 @@ def language_of(uid: str, chinese: float, russian_share: float = 0.0) -> Languag
 def check_shares(**shares: float) -> None:
     """Raise a ``ValueError`` that names the key unless each share is 0 to 1, all together too."""
     for key, share in shares.items():
-        if not 0 <= share <= 1:
-            raise ValueError(f"{key}: {share} is not a share, 0 to 1")
+        check_between(key, share, 0, 1)
     if sum(shares.values()) > 1:
         raise ValueError(f"{' and '.join(shares)}: {shares} are more than 1 together")
 

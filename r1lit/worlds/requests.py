@@ -17,7 +17,7 @@ import numpy as np
 
 from r1lit.batches import Problem
 from r1lit.data.sources import Document, DocumentSource, ProblemSource
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.seeding import generator
 from r1lit.worlds.language import (
     ADJECTIVES,
@@ -225,8 +225,7 @@ def shares_of(families: Sequence[str] | None) -> Shares:
     """
     known = [family for family, _ in NAMED_SHARES]
     for family in families or ():
-        if family not in known:
-            raise ValueError(f"families: {family!r} is not one of {', '.join(known)}")
+        check_one_of("families", family, known)
     return tuple(pair for pair in NAMED_SHARES if pair[0] in families) if families else SHARES
 
 

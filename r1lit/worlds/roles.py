@@ -23,7 +23,7 @@ from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
 from r1lit.environments import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import verdict_of
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.seeding import generator
 from r1lit.worlds.forms import COLOURS
 from r1lit.worlds.splits import Split, check_split, draw_distinct, hashed_split
@@ -190,8 +190,7 @@ class RolePlay(Environment):
     """
 
     def __init__(self, paid: Paid = "every") -> None:
-        if paid not in get_args(Paid):
-            raise ValueError(f"paid: {paid!r} is not one of {', '.join(get_args(Paid))}")
+        check_one_of("paid", paid, get_args(Paid))
         self.paid: Paid = paid
 
     def begin(self, problem: Problem, seed: int) -> Episode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar, get_args
 
+from r1lit.errors import check_one_of
 from r1lit.seeding import generator, permutation
 
 T = TypeVar("T")
@@ -17,8 +18,7 @@ MOST_REPEATS = 20
 
 def check_split(split: str) -> None:
     """Raise a ``ValueError`` that names ``split`` unless there is one of that name."""
-    if split not in get_args(Split):
-        raise ValueError(f"split: {split!r} is not one of {', '.join(get_args(Split))}")
+    check_one_of("split", split, get_args(Split))
 
 
 def hashed_split(family: str, key: str) -> Split:

@@ -19,7 +19,7 @@ from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
 from r1lit.environments import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import verdict_of
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.seeding import generator
 from r1lit.worlds.language import check_shares
 from r1lit.worlds.splits import (
@@ -137,8 +137,7 @@ class LookUp(Environment):
     """
 
     def __init__(self, results: Results = "true", price: float = 0.0) -> None:
-        if results not in get_args(Results):
-            raise ValueError(f"results: {results!r} is not one of {', '.join(get_args(Results))}")
+        check_one_of("results", results, get_args(Results))
         check_at_least("price", price, 0)
         self.results: Results = results
         self.price = price

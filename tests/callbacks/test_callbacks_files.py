@@ -267,7 +267,7 @@ def test_reference_refresh_says_what_is_missing(tmp_path):
         trainer_of(tmp_path, [ReferenceRefresh()]).fit(Without())
     with pytest.warns(UserWarning, match="does nothing: objective.beta: 0"):
         trainer_of(tmp_path, [ReferenceRefresh(1)]).fit(NoReference())
-    with pytest.raises(ValueError, match="every_n_iterations=0"):
+    with pytest.raises(ValueError, match="every_n_iterations: 0 is not at least 1"):
         ReferenceRefresh(0)
 
 

@@ -164,7 +164,7 @@ def test_a_judge_that_fails_is_counted_and_one_that_is_broken_ends_the_command(t
     ("options", "says"),
     [
         ({"num_judgements": 0}, "num_judgements: 0 is not at least 1"),
-        ({"margin": -1.0}, r"margin: -1.0 is negative"),
+        ({"margin": -1.0}, r"margin: -1.0 is not at least 0"),
         ({"responses": ["no.jsonl"]}, "there is no file 'no.jsonl'"),
     ],
 )

@@ -127,7 +127,7 @@ def test_the_seed_alone_chooses():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Mixture([part("a", 0, 4)]), "share: 0 of part 'a' is not positive"),
+        (lambda: Mixture([part("a", 0, 4)]), "share of part 'a': 0 is not above 0"),
         (lambda: Mixture([part("a", 1, 4), part("a", 1, 4)]), "a name of its own"),
         (lambda: Mixture([]), "parts: give one or more"),
         (lambda: Mixture([part("a", 1, 4)], num_documents=0), "num_documents: 0"),

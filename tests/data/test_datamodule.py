@@ -233,7 +233,9 @@ def test_counts_are_at_least_1(options, key):
 
 def test_a_reserve_may_be_0_and_not_less():
     assert RolloutOptions(num_reserve_prompts=0)
-    with pytest.raises(ValueError, match=r"^data.rollout.num_reserve_prompts: -1 is negative"):
+    with pytest.raises(
+        ValueError, match=r"^data.rollout.num_reserve_prompts: -1 is not at least 0"
+    ):
         RolloutOptions(num_reserve_prompts=-1)
 
 

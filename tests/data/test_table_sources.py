@@ -174,8 +174,8 @@ def test_columns_of_json_as_text_are_read_and_others_are_not(tmp_path):
         (ROWS, {"answer_pattern": "("}, r"^answer_pattern: '\(' is no regular expression"),
         (ROWS, {"answer_pattern": None}, r"^answer_pattern: null .* begins with # is a comment"),
         (ROWS, {"answer_remove": "NA"}, r"^answer: nothing is left of row 3"),
-        (ROWS, {"limit": 0}, r"^limit: 0 is not positive"),
-        (ROWS, {"skip": -1}, r"^skip: -1 is negative"),
+        (ROWS, {"limit": 0}, r"^limit: 0 is not at least 1; null means"),
+        (ROWS, {"skip": -1}, r"^skip: -1 is not at least 0"),
         ([{"question": "a", "answer": "b", "id": "x"}] * 2, {"uid": "id"}, r"^uid: .*'x' twice"),
     ],
 )

@@ -340,8 +340,8 @@ def test_counts_that_cannot_be_true_are_none(usage: Any, count: int | None):
         ({"url": "http://x:99999/v1"}, "url: 'http://x:99999/v1' is not like http"),
         ({"url": "http://x:y/v1"}, "url: 'http://x:y/v1' is not a URL"),
         ({"url": "http://me:secret@x/v1"}, "url: it holds a password"),
-        ({"timeout_s": 0}, "timeout_s: 0 is not a positive"),
-        ({"max_retries": -1}, "max_retries: -1 is negative"),
+        ({"timeout_s": 0}, "timeout_s: 0 is not above 0"),
+        ({"max_retries": -1}, "max_retries: -1 is not at least 0; 0 sends"),
         ({"backoff_s": -1.0}, "backoff_s: -1"),
     ],
 )

@@ -335,7 +335,7 @@ def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, gra
 
 def test_unknown_verifiers_and_files(tmp_path, grader):
     path = write(tmp_path / "in.jsonl", LINES)
-    with pytest.raises(ValueError, match=r"'maths' is none of .*countdown.*ifeval_loose.*rub"):
+    with pytest.raises(ValueError, match=r"'maths' is not one of .*countdown.*ifeval_loose.*rub"):
         score.score_file(path, "maths", tmp_path / "out.jsonl", grader)
     with pytest.raises(ValueError, match="there is no file"):
         score.score_file(tmp_path / "absent.jsonl", "exact", tmp_path / "out.jsonl", grader)

@@ -106,7 +106,7 @@ def test_the_small_worlds_pages_score_as_by_script_alone():
 
 
 def test_an_unknown_language_is_named():
-    with pytest.raises(ValueError, match="language: 'english' is none of"):
+    with pytest.raises(ValueError, match="language: 'english' is not one of"):
         language_consistency("words", "english")
 
 

@@ -30,10 +30,10 @@ def of(path: Path | str, **init_args: Any) -> dict[str, Any]:
     ("options", "message"),
     [
         ({"logit_weight": 1.0}, "teacher: null, but logit_weight: 1.0 needs"),
-        ({"logit_weight": -1.0}, "logit_weight: -1.0 is not 0 or above"),
+        ({"logit_weight": -1.0}, "logit_weight: -1.0 is not at least 0; 1 is usual"),
         ({"sft_weight": 0.0}, "sft_weight and logit_weight are both 0"),
         ({"temperature": 0.0}, "temperature: 0.0 is not above 0"),
-        ({"on_policy": 1.5}, "on_policy: 1.5 is not a share"),
+        ({"on_policy": 1.5}, "on_policy: 1.5 is not between 0 and 1"),
         ({"on_policy": 0.5}, "logit_weight: 0 leaves nothing to learn"),
         ({"on_policy": 0.5, "logit_weight": 1.0, "t": 1}, "sampling: null, but on_policy: 0.5"),
         ({"logit_weight": 1.0, "t": 1, "on_policy": 1.0, "sampling": {"max_tokens": 8}},

@@ -27,7 +27,7 @@ EMPTY = [{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_proble
         (model(micro_batch_tokens=0), "micro_batch_tokens: 0 is not at least 1"),
         (data(rollout={"group_size": 1}), "group_size: 1 is below 2"),
         (model(sampling={"max_tokens": 400}), "max_tokens: 400 after a prompt of"),
-        (model(sampling={"temperature": -1.0}), "temperature: -1.0 is negative"),
+        (model(sampling={"temperature": -1.0}), "temperature: -1.0 is not at least 0; 0 is greedy"),
         (model(dynamic_sampling=True), "num_reserve_prompts: 0"),
         (data(train=EMPTY), "num_problems: 0"),
         (data(prompts={"max_tokens": 20}), "data.prompts.max_tokens"),
@@ -35,7 +35,7 @@ EMPTY = [{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_proble
         ({"trainer": {"precision": "bf16-true"}}, "precision: 'bf16-true'"),
         (
             model(objective={"class_path": GRPO, "init_args": {"epsilon": -0.1}}),
-            "epsilon=-0.1: a clip must be 0 or above",
+            "epsilon: -0.1 is not at least 0; R1 clips at 10",
         ),
         (
             model(objective={"class_path": GRPO + "O"}),

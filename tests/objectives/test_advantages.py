@@ -136,11 +136,11 @@ def test_a_group_of_one_is_refused_by_name(estimator):
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="std_epsilon=-1"):
+    with pytest.raises(ValueError, match=r"std_epsilon: -1\.0 is not at least 0"):
         GroupNormalized(std_epsilon=-1.0)
-    with pytest.raises(ValueError, match="std='both'"):
+    with pytest.raises(ValueError, match="std: 'both' is not one of"):
         GroupNormalized(std="both")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="keep='all'"):
+    with pytest.raises(ValueError, match="keep: 'all' is not one of"):
         Kept("all")  # type: ignore[arg-type]
 
 

@@ -172,7 +172,7 @@ def test_a_rollout_is_selected_from_as_a_whole():
         (lambda: ClipCov(selected_share=0), "selected_share=0: must be above 0"),
         (lambda: KLCov(selected_share=1.5), "selected_share=1.5"),
         (lambda: ClipCov(covariance_low=6.0), "covariance_low=6.0: must be below"),
-        (lambda: KLCov(kl_weight=-1.0), "kl_weight=-1.0"),
+        (lambda: KLCov(kl_weight=-1.0), "kl_weight: -1.0"),
     ],
 )
 def test_bad_arguments_are_named(build, words):

@@ -40,7 +40,7 @@ def test_the_adaptive_weight_follows_the_target():
     still = EntropyBonus(0.01)
     still.end_iteration(0.0)
     assert (still.weight, still.acts) == (0.01, True)
-    with pytest.raises(ValueError, match="target=-1"):
+    with pytest.raises(ValueError, match="target: -1"):
         EntropyBonus(target=-1)
     with pytest.raises(ValueError, match="top_entropy=0"):
         GRPO(top_entropy=0)

@@ -137,29 +137,29 @@ def test_beta_without_a_reference_is_refused_by_name(make, batch):
 
 def test_bad_arguments_are_named(make):
     for beta in (-0.1, math.nan, math.inf):
-        with pytest.raises(ValueError, match="beta="):
+        with pytest.raises(ValueError, match="beta: "):
             make(beta=beta)
-    with pytest.raises(ValueError, match="kl='k4'"):
+    with pytest.raises(ValueError, match="kl: 'k4' is not one of"):
         make(kl="k4")
 
 
 @pytest.mark.parametrize(
     ("build", "key"),
     [
-        (lambda: GRPO(epsilon=-0.1), "epsilon=-0.1"),
-        (lambda: GRPOSequence(epsilon=-0.1), "epsilon=-0.1"),
-        (lambda: DrGRPO(max_tokens=4, epsilon=-0.1), "epsilon=-0.1"),
-        (lambda: DrGRPO(max_tokens=0), "max_tokens=0"),
-        (lambda: DAPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
-        (lambda: DAPO(epsilon_high=-0.1), "epsilon_high=-0.1"),
-        (lambda: GSPO(epsilon_high=math.nan), "epsilon_high=nan"),
-        (lambda: CISPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
-        (lambda: CISPO(epsilon_high=-0.1), "epsilon_high=-0.1"),
-        (lambda: GMPO(epsilon_low=-0.1), "epsilon_low=-0.1"),
-        (lambda: SAPO(tau_negative=0), "tau_negative=0"),
-        (lambda: DPPO(divergence="js"), "divergence='js'"),
-        (lambda: DPPO(threshold=-1), "threshold=-1"),
-        (lambda: DPPO(max_ratio=0.5), "max_ratio=0.5"),
+        (lambda: GRPO(epsilon=-0.1), "epsilon: -0.1"),
+        (lambda: GRPOSequence(epsilon=-0.1), "epsilon: -0.1"),
+        (lambda: DrGRPO(max_tokens=4, epsilon=-0.1), "epsilon: -0.1"),
+        (lambda: DrGRPO(max_tokens=0), "max_tokens: 0"),
+        (lambda: DAPO(epsilon_low=-0.1), "epsilon_low: -0.1"),
+        (lambda: DAPO(epsilon_high=-0.1), "epsilon_high: -0.1"),
+        (lambda: GSPO(epsilon_high=math.nan), "epsilon_high: nan"),
+        (lambda: CISPO(epsilon_low=-0.1), "epsilon_low: -0.1"),
+        (lambda: CISPO(epsilon_high=-0.1), "epsilon_high: -0.1"),
+        (lambda: GMPO(epsilon_low=-0.1), "epsilon_low: -0.1"),
+        (lambda: SAPO(tau_negative=0), "tau_negative: 0"),
+        (lambda: DPPO(divergence="js"), "divergence: 'js'"),
+        (lambda: DPPO(threshold=-1), "threshold: -1"),
+        (lambda: DPPO(max_ratio=0.5), "max_ratio: 0.5"),
     ],
 )
 def test_a_negative_clip_is_refused_by_name(build, key):
@@ -240,7 +240,7 @@ def test_right_responses_can_be_made_likelier_besides(make, batch):
     (gradient_BT,) = torch.autograd.grad(added, logp_BT)
     torch.testing.assert_close(gradient_BT, torch.where(right_BT, -0.1 / 6.0, 0.0).double())
     assert not with_it.skips_zero_advantage()
-    with pytest.raises(ValueError, match="positive_nll=-1"):
+    with pytest.raises(ValueError, match="positive_nll: -1"):
         make(positive_nll=-1)
 
 
@@ -268,5 +268,5 @@ def test_punished_responses_that_the_policy_has_left_teach_nothing(make):
     penalised = make(off_policy_threshold=0.5, beta=0.1)
     loss = penalised.loss(three.inputs(logp_BT=leaf_BT, logp_sampler_BT=sampled_BT)).loss
     assert (torch.autograd.grad(loss, leaf_BT)[0][0] != 0).all()
-    with pytest.raises(ValueError, match="off_policy_threshold=-1"):
+    with pytest.raises(ValueError, match="off_policy_threshold: -1"):
         make(off_policy_threshold=-1)

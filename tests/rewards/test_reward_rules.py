@@ -139,9 +139,9 @@ def test_sentences_of_another_language_where_english_is_wanted():
 
 
 def test_unknown_languages_are_named():
-    with pytest.raises(ValueError, match="language: 'xx' is none of"):
+    with pytest.raises(ValueError, match="language: 'xx' is not one of"):
         LanguageConsistency(language="xx")
-    with pytest.raises(ValueError, match="language: 'xx' is none of"):
+    with pytest.raises(ValueError, match="language: 'xx' is not one of"):
         LanguageConsistency()([language_response(MIXED, language="xx")])
 
 

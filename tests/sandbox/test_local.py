@@ -132,7 +132,7 @@ def test_cpp(sandbox):
 
 
 def test_an_unknown_language_is_named(sandbox):
-    with pytest.raises(ValueError, match="'cobol' is none of"):
+    with pytest.raises(ValueError, match="'cobol' is not one of"):
         sandbox.run(Program(language="cobol", files={"a": ""}))
 
 

@@ -114,7 +114,7 @@ def test_a_token_is_neither_told_nor_redirected(server, code):
 def test_a_refusal_is_told(piston):
     with pytest.raises(SandboxError, match="400 run_timeout cannot exceed"):
         piston.run(python("print(1)"), b"", Limits(wall_s=99))
-    with pytest.raises(ValueError, match="'cobol' is none of"):
+    with pytest.raises(ValueError, match="'cobol' is not one of"):
         piston.run(Program(language="cobol", files={"a": ""}))
 
 

@@ -271,7 +271,7 @@ def test_a_share_of_patient_authors_is_what_is_asked_for():
         shares[patient] = (sum(bool(gives_up.search(t)) for t in searches), guessed, len(searches))
     assert shares[1.0][0] == 0 and shares[0.0][0] > 0.5 * shares[0.0][2]
     assert abs(shares[0.5][0] / shares[0.0][0] - 0.5) < 0.1
-    with pytest.raises(ValueError, match=r"patient: 1\.5 is not a share"):
+    with pytest.raises(ValueError, match=r"patient: 1\.5 is not between 0 and 1"):
         WorldCorpus(10, patient=1.5)
 
 

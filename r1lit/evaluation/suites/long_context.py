@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from r1lit.data import ProblemSource
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.problems import Problem, Verdict
 from r1lit.seeding import generator
 from r1lit.verifiers.base import Verifier, conclude
@@ -57,8 +57,7 @@ class LongContext(ProblemSource):
         seed: int = 0,
         limit: int | None = None,
     ) -> None:
-        if task not in ("needle", "hops"):
-            raise ValueError(f"task: {task!r} is neither needle nor hops")
+        check_one_of("task", task, ("needle", "hops"))
         for length in lengths:
             check_at_least("lengths", length, 256)
         self.task = task

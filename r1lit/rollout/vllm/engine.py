@@ -29,7 +29,7 @@ from torch import Tensor
 
 from r1lit.batches import of_all_ranks, of_first_rank, own_rank
 from r1lit.endpoint.client import Endpoint, PermanentError, RequestError, begin, check_url, run
-from r1lit.errors import check_at_least
+from r1lit.errors import check_above, check_at_least
 from r1lit.policy.source import base_of
 from r1lit.rollout.engine import (
     Completion,
@@ -152,8 +152,7 @@ class VLLMEngine(RolloutEngine):
             raise ValueError(f"urls: {urls!r} is not a list, as [{urls}]")
         check_at_least("concurrency", concurrency, 1)
         for key, value in (("hang_s", hang_s), ("patience_s", patience_s)):
-            if not value > 0:
-                raise ValueError(f"{key}: {value} is not a positive number of seconds")
+            check_above(key, value, 0, finite=False)
         self._flags = dict(flags or {})
         self._gpus = groups_of(gpus, self._flags)
         if gpus:
