@@ -12,7 +12,6 @@ import importlib
 import inspect
 import math
 import os
-import re
 import signal
 import sys
 import traceback
@@ -97,6 +96,11 @@ def check_one_of(key: str, value: str, known: Iterable[str]) -> None:
 
 def _after(remedy: str) -> str:
     return f"; {remedy}" if remedy else ""
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message, which a library wrote on several lines, in one."""
+    return " ".join(str(error).split())
 
 
 def in_one_line(error: BaseException) -> str:
@@ -221,35 +225,45 @@ def import_path(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def given_keys(args: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the keys and values of a command line, in order.
+def given_keys(args: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return keys with their values, in order, and the other arguments.
 
-    >>> given_keys(["--a.b", "1", "--c=2", "--flag"])
-    [('a.b', '1'), ('c', '2'), ('flag', '')]
+    Help and ``--print_config`` are the parser's, with or without a value.
+
+    >>> given_keys(["--a.b", "1", "--c=2", "--flag", "stray", "--c.help"])
+    ([('a.b', '1'), ('c', '2'), ('flag', 'stray')], ['--c.help'])
     """
-    pairs: list[tuple[str, str]] = []
-    is_open = False
-    for arg in args:
-        if arg.startswith("--"):
-            name, equals, value = arg[2:].partition("=")
-            pairs.append((name, value))
-            is_open = not equals
-        elif is_open:
-            pairs[-1], is_open = (pairs[-1][0], arg), False
-    return pairs
+    rest, keys, left = list(args), [], []
+    while rest:
+        arg = rest.pop(0)
+        key, has_value, text = arg.removeprefix("--").partition("=")
+        is_key = arg.startswith("--") and not key.endswith("help") and key != "print_config"
+        if is_key and not has_value and rest and not rest[0].startswith("--"):
+            has_value, text = "=", rest.pop(0)
+        if is_key and has_value:
+            keys.append((key, text))
+        else:
+            left.append(arg)
+    return keys, left
 
 
-def own_error(error: BaseException | None) -> ValueError | None:
-    """Return the ValueError of r1lit's or the user's own code that a library's error wraps."""
-    while error is not None:
-        places = traceback.extract_tb(error.__traceback__)
-        own = places and f"{os.sep}site-packages{os.sep}" not in places[-1].filename
-        if isinstance(error, ValueError) and (
-            own or f"{os.sep}r1lit{os.sep}" in places[-1].filename
-        ):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
+def root_fault(error: BaseException) -> ValueError:
+    """Return the ValueError of r1lit's or the user's own code that a library's error wraps.
+
+    Without one it is what the parser says of the innermost class that it could not make.
+    """
+    inner = error
+    wrapped: BaseException | None = error
+    while wrapped is not None:
+        places = traceback.extract_tb(wrapped.__traceback__)
+        file = places[-1].filename if places else ""
+        is_library = f"{os.sep}site-packages{os.sep}" in file
+        if isinstance(wrapped, ValueError) and (f"{os.sep}r1lit{os.sep}" in file or not is_library):
+            return wrapped
+        if f"{os.sep}jsonargparse{os.sep}" in file:
+            inner = wrapped
+        wrapped = wrapped.__cause__ or wrapped.__context__
+    return ValueError(one_line(inner))
 
 
 def instantiated(parser: ArgumentParser, args: Sequence[str] | None) -> Any:
@@ -261,7 +275,8 @@ def instantiated(parser: ArgumentParser, args: Sequence[str] | None) -> Any:
     try:
         return parser.instantiate(parser.parse_args(args))
     except ArgumentError as error:
-        raise Refused(parser, dict(given_keys(args or sys.argv[1:]))).explain(error) from error
+        given = dict(given_keys(args or sys.argv[1:])[0])
+        raise Refused(parser, given).fault() or root_fault(error) from error
 
 
 class Refused:
@@ -276,24 +291,21 @@ class Refused:
         self.parser = parser
         self.values = values
 
-    def explain(self, error: Exception) -> ValueError:
-        """Return the fault at the first key that is wrong, or else what ``error`` says."""
-        reward = re.search(r"Not of type PlainReward: (?:rewards|class_path): (.+)", str(error))
+    def fault(self) -> ValueError | None:
+        """Return the fault at the first key that is wrong, if one is."""
         try:
             self._keys("", self.parser, self.values)
         except ValueError as fault:
-            if reward is None or not re.search("PlainReward|callable", str(fault)):
-                return fault
-        if reward is not None:
-            return ValueError(f"model.rewards: {reward[1]}")
-        own = own_error(error)
-        return own or ValueError(" ".join(str(error).split()))
+            return fault
+        return None
 
     def _keys(self, where: str, parser: ArgumentParser, values: dict[str, Any], owner: str = "",
               group: str = "") -> None:  # fmt: skip
         """Check the keys of a class, of a group of its keys, or of the whole."""
         kinds = _kinds(parser)
         for key, value in values.items():
+            if str(key).endswith("+") and not isinstance(value, list):
+                value = [value]
             name = group + str(key).removesuffix("+")
             path = f"{where}.{name}".lstrip(".")
             if name in kinds:
@@ -343,26 +355,19 @@ class Refused:
         if _fits(kind, value):
             return
         kinds = _alternatives(kind)
-        if isinstance(value, list):
-            for one in kinds:
-                for item in value if get_args(one) and get_origin(one) is not dict else ():
-                    self._value(where, get_args(one)[0], item)
-        if isinstance(value, dict) and "class_path" not in value:
-            for one in kinds:
-                for key, item in value.items() if get_origin(one) is dict else ():
-                    self._value(f"{where}.{key}", get_args(one)[1], item)
+        for one in kinds:
+            items, is_mapping = get_args(one), get_origin(one) is dict
+            if isinstance(value, list) and items and not is_mapping:
+                for item in value:
+                    self._value(where, items[0], item)
+            elif isinstance(value, dict) and "class_path" not in value and is_mapping:
+                for key, item in value.items():
+                    self._value(f"{where}.{key}", items[1], item)
         bases = [one for one in kinds if inspect.isclass(one) and one not in _PLAIN]
-        for one in kinds if isinstance(value, str) else ():  # a class may be an item of a list
-            if get_args(one):
-                bases += [x for x in _alternatives(get_args(one)[0]) if inspect.isclass(x)]
-        bases = [one for one in bases if one not in _PLAIN]
+        may_be_class = (bases or Callable in kinds) and not {str, int, float} & {*kinds}
         if isinstance(value, dict) and (bases or "class_path" in value):
             self._class(where, bases, value)
-        elif (
-            isinstance(value, str)
-            and (bases or Callable in kinds)
-            and not {str, int, float} & {*kinds}
-        ):
+        elif isinstance(value, str) and may_be_class:
             self._class(where, bases, {"class_path": value})
         raise ValueError(f"{where}: {value!r} is not {_words(kinds)}")
 
@@ -387,9 +392,17 @@ class Refused:
                 f" one{hint('', names)}"
             )
         found = _found(where, path, bases)
-        owner = found.__name__ if inspect.isclass(found) else path
+        is_class = inspect.isclass(found)
+        is_of_kind = not bases or (is_class and issubclass(found, tuple(bases)))
+        for base in () if is_of_kind else bases:
+            if hasattr(base, "from_spec"):  # it reads more than its subclasses
+                try:
+                    base.from_spec(value)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from error
+        owner = found.__name__ if is_class else path
         self._keys(where, _parser_of(found), value.get("init_args") or {}, owner)
-        if inspect.isclass(found) and bases and not issubclass(found, tuple(bases)):
+        if is_class and not is_of_kind:
             wanted = " or ".join(base.__name__ for base in bases)
             raise ValueError(f"{where}: {path} is not of a kind of {wanted}")
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import re
 import signal
 import threading
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -17,18 +15,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError, Namespace
+from jsonargparse import ArgumentError
 from lightning.fabric.plugins.environments import (
     LSFEnvironment,
     MPIEnvironment,
     SLURMEnvironment,
     TorchElasticEnvironment,
 )
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies import StrategyRegistry
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
@@ -39,7 +35,7 @@ from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
-from r1lit.errors import CONFIGURATION, Refused, hint, own_error
+from r1lit.errors import CONFIGURATION, Refused, check_at_least, one_line, root_fault
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
 
@@ -70,6 +66,16 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     ),
 }
 """Keys beside Lightning's: their types, and what help says."""
+
+OF_LIGHTNINGS_UPDATES = {
+    "accumulate_grad_batches": (
+        1,
+        "the model's micro_batch_tokens limits the tokens of a backward pass, its train_batch_size"
+        " sets the rows of an update",
+    ),
+    "gradient_clip_val": ("null", "the model's max_grad_norm clips gradients"),
+}
+"""Keys of the trainer without effect on updates of ours -> the value they keep, the key instead."""
 
 QUIET = (
     ".*does not have many workers.*",  # our loaders have none
@@ -134,11 +140,11 @@ class R1CLI(LightningCLI):
         try:
             self.config = parser.parse_args(args)
         except (ArgumentError, TypeError) as error:
-            fault = Refused(self._subcommand_parsers[self.command], values).explain(error)
+            fault = Refused(self._subcommand_parsers[self.command], values).fault()
             missing = [key for key in ("model", "data") if key not in values]
-            if missing and fault.args == (str(error),):
+            if fault is None and missing:
                 fault = ValueError(f"{', '.join(missing)}: not given; {CONFIGURATION}")
-            raise fault from error
+            raise fault or root_fault(error) from error
 
         if self.command == "validate" and "verbose" not in values:
             self.config.validate.verbose = False  # `LastLines` prints the numbers that matter
@@ -156,16 +162,13 @@ class R1CLI(LightningCLI):
         try:
             super().instantiate_classes()
         except ValueError as error:
-            found = re.search(r"given class_path '([^']+)':\s+(.+)", str(error))
-            short = ValueError(f"{found[1]}: {found[2].strip()}") if found else error
-            raise own_error(error) or short from None
+            raise root_fault(error) from None
 
     def before_instantiate_classes(self) -> None:
         """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
         trainer = config.trainer
         check_ranks(trainer)
-        check_trainer(trainer)
         check_checkpoint(config.ckpt_path)
         if self.subcommand == "fit":
             check_validation(config)
@@ -221,12 +224,15 @@ class R1CLI(LightningCLI):
             kwargs["logger"] = TensorBoardLogger(
                 config.run, name="", version="", default_hp_metric=False
             )
-        check_callbacks(self.config_init[self.subcommand].trainer.callbacks)
         if config.trainer.enable_progress_bar is False:  # Lightning refuses a bar in the list
             initial = self.config_init[self.subcommand].trainer
             listed = initial.callbacks if isinstance(initial.callbacks, list) else []
             initial.callbacks = [c for c in listed if not isinstance(c, R1ProgressBar)]
-        trainer = super().instantiate_trainer(**kwargs)
+        try:
+            trainer = super().instantiate_trainer(**kwargs)
+        except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
+            given = f"accelerator: {config.trainer.accelerator}, devices: {config.trainer.devices}"
+            raise ValueError(f"trainer ({given}): {one_line(error)}") from error
         for logger in trainer.loggers:
             log_by_iteration(logger, trainer, config.log_all)
         if self.subcommand == "fit" and config.profile is not None:
@@ -254,88 +260,24 @@ def ended_at_once_by_sigterm(at_once: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def check_trainer(trainer: Any) -> None:
-    """Refuse an accelerator, a strategy or devices that are not there.
-
-    Raises:
-        ValueError: naming ``trainer.accelerator``, ``trainer.strategy`` or ``trainer.devices``.
-    """
-    name, known = trainer.accelerator, AcceleratorRegistry.available_accelerators()
-    if isinstance(name, str) and name not in ("auto", "gpu"):
-        if name not in known:
-            raise ValueError(
-                f"trainer.accelerator: {name!r} is not one of auto, gpu, {', '.join(known)}"
-            )
-        accelerator = AcceleratorRegistry[name]["accelerator"]
-        if not accelerator.is_available():
-            raise ValueError(
-                f"trainer.accelerator: there is no {name.upper()} device on this machine; auto"
-                " takes what there is, cpu the processor"
-            )
-        try:
-            accelerator.parse_devices(1 if trainer.devices == "auto" else trainer.devices)
-        except (TypeError, MisconfigurationException, ValueError) as error:
-            raise ValueError(
-                f"trainer.devices: {trainer.devices!r} is not a number of {name.upper()}"
-                " devices; use auto, or an int of at least 1"
-            ) from error
-    if name == "gpu" and not torch.accelerator.is_available():
-        raise ValueError(
-            "trainer.accelerator: 'gpu' is not on this machine; use auto for what the machine has,"
-            " or cpu"
-        )
-    strategies = ["auto", *StrategyRegistry.available_strategies()]
-    if isinstance(trainer.strategy, str) and trainer.strategy not in strategies:
-        raise ValueError(
-            f"trainer.strategy: {trainer.strategy!r} is none of Lightning's"
-            f"{hint(trainer.strategy, strategies)}"
-        )
-
-
-def check_callbacks(callbacks: Any) -> None:
-    """Refuse two callbacks whose states a checkpoint could not tell apart.
-
-    Raises:
-        ValueError: naming ``trainer.callbacks``.
-    """
-    listed = callbacks if isinstance(callbacks, list) else []
-    with_state = [c for c in listed if type(c).state_dict is not Callback.state_dict]
-    for key, count in Counter(callback.state_key for callback in with_state).items():
-        if count > 1:
-            name = next(type(c).__name__ for c in with_state if c.state_key == key)
-            raise ValueError(f"trainer.callbacks: {name} is there twice; leave one of them out")
-
-
 def check_manual_optimization(trainer: Trainer) -> None:
     """Refuse what only Lightning's own updates would heed.
 
     Raises:
         ValueError: naming the trainer's key, and the model's in its place.
     """
-    if trainer.accumulate_grad_batches != 1:
-        raise ValueError(
-            f"trainer.accumulate_grad_batches: {trainer.accumulate_grad_batches} is not 1; the"
-            " model's micro_batch_tokens limits the tokens of a backward pass, its train_batch_size"
-            " sets the rows of an update"
-        )
-    if trainer.gradient_clip_val:
-        raise ValueError(
-            f"trainer.gradient_clip_val: {trainer.gradient_clip_val} is not null; the model's"
-            " max_grad_norm clips gradients"
-        )
+    for key, (neutral, instead) in OF_LIGHTNINGS_UPDATES.items():
+        value = getattr(trainer, key)
+        if value and value != neutral:
+            raise ValueError(f"trainer.{key}: {value} is not {neutral}; {instead}")
 
 
 def check_rates(model: Any) -> None:
-    """Refuse a negative learning rate.
-
-    Raises:
-        ValueError: naming ``model.optimizer.lr``.
-    """
+    """Refuse a negative learning rate before anything is loaded; ``ValueError`` names its key."""
     for key in ("optimizer", "critic_optimizer"):
-        optimizer = model.init_args.get(key)
-        rate = optimizer.init_args.get("lr", 0) if isinstance(optimizer, Namespace) else 0
-        if isinstance(rate, int | float) and not rate >= 0:
-            raise ValueError(f"model.{key}.lr: {rate} is not 0 or above")
+        rate = model.get(f"init_args.{key}.init_args.lr")
+        if isinstance(rate, int | float):
+            check_at_least(f"model.{key}.lr", rate, 0)
 
 
 def warn_of_no_effect(named: dict[str, Any], data: Any) -> None:
@@ -407,22 +349,15 @@ def check_validation(config: Any) -> None:
         ValueError: naming ``trainer.val_check_interval``.
     """
     trainer, interval = config.trainer, config.trainer.val_check_interval
-    data = getattr(config.data, "init_args", None)
-    num_iterations = getattr(data, "num_iterations", None)
     if trainer.fast_dev_run or trainer.limit_val_batches == 0 or not isinstance(interval, int):
         return
-    if interval < 1:
+    key, otherwise = "trainer.val_check_interval", "limit_val_batches: 0 is for no validation"
+    check_at_least(key, interval, 1, otherwise)
+    num_iterations = config.data.get("init_args.num_iterations")
+    counts_over_epochs = trainer.check_val_every_n_epoch is None
+    if num_iterations and interval > num_iterations > 0 and not counts_over_epochs:
         raise ValueError(
-            f"trainer.val_check_interval: {interval} is not at least 1; limit_val_batches: 0 is for"
-            " no validation"
-        )
-    if trainer.check_val_every_n_epoch is None:  # counts on over epochs
-        return
-    if isinstance(num_iterations, int) and interval > num_iterations > 0:
-        raise ValueError(
-            f"trainer.val_check_interval: {interval} is more than"
-            f" data.num_iterations: {num_iterations}; at most {num_iterations}, or"
-            " limit_val_batches: 0 for no validation"
+            f"{key}: {interval} is more than data.num_iterations: {num_iterations}; {otherwise}"
         )
 
 
@@ -452,7 +387,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
             args=list(args),
         )
     except MisconfigurationException as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(one_line(error)) from error
     except FileNotFoundError as error:
         run = as_mapping(args).get("run")
         if run and not Path(run).exists() and str(error.filename).startswith(str(run)):

@@ -140,12 +140,13 @@ def compose(args: Sequence[str]) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-c", "--config", action="append", default=[])
     given, others = parser.parse_known_args([*args[: at - 1], *args[at:]])
-    whole = class_paths() if any(arg.partition("=")[0].endswith(".help") for arg in others) else {}
-    others = [_in_full(arg, whole) for arg in others]
+    keys, left = given_keys(others)
+    for arg in left:
+        if Path(arg).suffix in (".yaml", ".yml"):
+            raise ValueError(f"{arg}: a configuration is named by -c: -c {arg}")
     config: Config = {}
     for source in given.config:
         config = _merged_with_run(config, read(source))
-    keys = given_keys(others)
     folders = [text for key, text in keys if key in ("run", f"trainer.{ROOT_DIR}")]
     if len(set(map(Path, folders))) > 1:
         raise ValueError(f"run: {folders[0]} and {folders[1]} are both named; a run has one folder")
@@ -153,8 +154,11 @@ def compose(args: Sequence[str]) -> list[str]:
         key.endswith(".dirpath") and key.startswith("model.") for key, _ in keys
     ):
         config = _merged_with_run(config, {"run": folders[-1]})
-    others += _named_by_table(config, keys)
-    config, others = _with_keys(config, others)
+    for key, text in [*keys, *_named_by_table(config, dict(keys))]:
+        value = _value(text)
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        config = merge(config, value)
     run = folders[-1] if folders else config.get("run")
     if run == "":
         raise ValueError("run: '' names no folder; --run runs/mine would")
@@ -163,7 +167,7 @@ def compose(args: Sequence[str]) -> list[str]:
         _keep_logs_there(config)
         _refuse_file_in_the_way(Path(run))
     made = ["--config", yaml.dump(config, Dumper=YAMLDumper, sort_keys=False)] if config else []
-    return [args[at - 1], *made, *others]
+    return [args[at - 1], *made, *_in_full(left)]
 
 
 def as_mapping(composed: Sequence[str]) -> Config:
@@ -249,10 +253,11 @@ def resolved(node: Any, *, beside: bool = False) -> Any:
     return node
 
 
-def _in_full(arg: str, classes: dict[str, str]) -> str:
-    """Return an argument, NAME or ``--key=NAME``, with the path or class that is meant."""
-    key, equals, value = arg.rpartition("=")
-    return f"{key}{equals}{classes.get(value, resolved(value))}"
+def _in_full(args: Sequence[str]) -> list[str]:
+    """Return the arguments with class paths for the bare names of classes that help is for."""
+    classes = class_paths() if any(arg.partition("=")[0].endswith(".help") for arg in args) else {}
+    parts = [arg.rpartition("=") for arg in args]
+    return [f"{key}{equals}{classes.get(value, value)}" for key, equals, value in parts]
 
 
 def _merged_with_run(config: Config, fragment: Config) -> Config:
@@ -271,51 +276,30 @@ def _merged_with_run(config: Config, fragment: Config) -> Config:
     return merge(config, {**fragment, "run": run} if run else fragment)
 
 
-def _with_keys(config: Config, args: Sequence[str]) -> tuple[Config, list[str]]:
-    """Return the configuration with the command line's keys in it, and the other arguments.
-
-    Values stay texts, which the parser reads by the types of their keys, but for mappings, lists,
-    true, false, null and files. Help and ``--print_config`` are the parser's.
-    """
-    rest, left = list(args), []
-    while rest:
-        arg = rest.pop(0)
-        key, has_value, text = arg.partition("=")
-        is_key = arg.startswith("--") and not key.endswith("help") and key != "--print_config"
-        if is_key and not has_value and rest and not rest[0].startswith("--"):
-            has_value, text = "=", rest.pop(0)
-        if is_key and has_value:
-            value = _value(text)
-            for part in reversed(key.removeprefix("--").split(".")):
-                value = {part: value}
-            config = merge(config, value)
-        elif Path(arg).suffix in (".yaml", ".yml"):
-            raise ValueError(f"{arg}: a configuration is named by -c: -c {arg}")
-        else:
-            left.append(arg)
-    return config, left
-
-
-def _named_by_table(config: Config, keys: Sequence[tuple[str, str]]) -> list[str]:
+def _named_by_table(config: Config, keys: dict[str, str]) -> list[tuple[str, str]]:
     """Return the ``source`` that a table of the command line is reported by, unless it is given.
 
     The YAML's name is that of its own table: other problems shall not be reported as ``gsm8k``.
     """
-    given = dict(keys)
-    named: list[str] = []
-    for key, path in given.items():
+    named = []
+    for key, path in keys.items():
         parts = [part for part in key.split(".") if part != "init_args"]
         if len(parts) != 3 or parts[0] != "data" or parts[2] != "path":
             continue
         source = f"{key.removesuffix('path')}source"
         data = config.get("data", {}).get("init_args", {}).get(parts[1])
         table = data[-1].get("init_args", {}) if isinstance(data, list) and data else {}
-        if "source" in table and source not in given and path != table.get("path"):
-            named += [f"--{source}", Path(path).name.split(".")[0]]
+        if "source" in table and source not in keys and path != table.get("path"):
+            named.append((source, Path(path).name.split(".")[0]))
     return named
 
 
 def _value(text: str) -> Any:
+    """Return what a key of the command line is set to.
+
+    It stays a text, which the parser reads by the type of its key, but for mappings, lists, true,
+    false, null, files and ``r1lit:`` names.
+    """
     if text in ("null", "true", "false") or text[:1] in ("[", "{"):
         with suppress(yaml.YAMLError):
             value = yaml.load(text, Loader=YAMLLoader)
@@ -323,7 +307,7 @@ def _value(text: str) -> Any:
             is_wording = isinstance(value, dict) and all(v is None for v in value.values())
             return text if is_wording else value
     is_file = Path(text).suffix in (".yaml", ".yml") and Path(text).is_file()
-    return read(text) if is_file else text
+    return read(text) if is_file else resolved(text)
 
 
 def _keep_logs_there(config: Config) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from jsonargparse.typing import register_type
 
 from r1lit.batches import Response
-from r1lit.errors import own_code
+from r1lit.errors import check_at_least, own_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,36 @@ class PlainReward(RewardFunction):
         """Return what the function returns; ``score`` checks it."""
         return self.function(responses)  # type: ignore[return-value]
 
+    @classmethod
+    def from_spec(cls, spec: Any) -> PlainReward:
+        """Return the plain reward of ``{"class_path": …, "init_args": …}`` or from a dotted path.
+
+        Raises:
+            ValueError: if the path names no callable, or its arguments do not fit.
+        """
+        if isinstance(spec, PlainReward):
+            return spec
+        entries: dict[str, Any] = {"class_path": spec} if isinstance(spec, str) else dict(spec)
+        unknown = set(entries) - {"class_path", "init_args"}
+        path = entries.get("class_path")
+        if unknown or not isinstance(path, str):
+            raise ValueError(f"{spec!r} is not a class_path with init_args")
+        arguments = dict(entries.get("init_args") or {})
+        weight, name = arguments.pop("weight", 1.0), arguments.pop("name", None)
+        if not isinstance(weight, int | float):
+            raise ValueError(f"weight: that of {path!r} is {weight!r}, not a number")
+        found = import_path(path, "class_path")
+        _check_callable(path, found)
+        _check_arguments(path, found, arguments)
+        if inspect.isclass(found):
+            made: Any = found(**arguments)
+            reward = cls(made, weight, name or found.__name__)
+        else:
+            reward = cls(found, weight, name, arguments)
+        options = {**arguments, "weight": weight, **({"name": name} if name else {})}
+        reward.spec = {"class_path": path, "init_args": options}
+        return reward
+
 
 Reward = PlainReward | RewardFunction
 """The types of rewards in YAML, in the order in which the parser tries them."""
@@ -116,38 +146,6 @@ def as_reward(function: RewardFunction | Scores) -> RewardFunction:
         ValueError: if it cannot be called.
     """
     return function if isinstance(function, RewardFunction) else PlainReward(function)
-
-
-def from_spec(spec: Any) -> PlainReward:
-    """Return the plain reward of ``{"class_path": …, "init_args": …}`` or from a dotted path.
-
-    Raises:
-        ValueError: if the path names no callable, or its arguments do not fit.
-    """
-    if isinstance(spec, PlainReward):
-        return spec
-    entries: dict[str, Any] = {"class_path": spec} if isinstance(spec, str) else dict(spec)
-    unknown = set(entries) - {"class_path", "init_args"}
-    path = entries.get("class_path")
-    if unknown or not isinstance(path, str):
-        raise ValueError(f"rewards: {spec!r} is not a class_path with init_args")
-    arguments = dict(entries.get("init_args") or {})
-    weight, name = arguments.pop("weight", 1.0), arguments.pop("name", None)
-    if not isinstance(weight, int | float):
-        raise ValueError(f"weight: that of {path!r} is {weight!r}, not a number")
-    found = import_path(path, "class_path")
-    _check_callable(path, found)
-    _check_arguments(path, found, arguments)
-    if inspect.isclass(found):
-        made: Any = found(**arguments)
-        reward = PlainReward(made, weight, name or found.__name__)
-    else:
-        reward = PlainReward(found, weight, name, arguments)
-    reward.spec = {
-        "class_path": path,
-        "init_args": {**arguments, "weight": weight, **({"name": name} if name else {})},
-    }
-    return reward
 
 
 def import_path(path: str, key: str) -> Any:
@@ -165,9 +163,9 @@ def import_path(path: str, key: str) -> Any:
 
 def _check_callable(path: str, found: Any) -> None:
     if inspect.isclass(found) and issubclass(found, RewardFunction):
-        raise ValueError(f"class_path: {path!r} is a RewardFunction whose init_args do not fit")
+        raise ValueError(f"{path!r} is a RewardFunction whose init_args do not fit")
     if not callable(found) or (inspect.isclass(found) and "__call__" not in dir(found)):
-        raise ValueError(f"class_path: {path!r} is neither a function nor a class of callables")
+        raise ValueError(f"{path!r} is neither a function nor a class of callables")
 
 
 def _check_arguments(path: str, found: Any, arguments: Mapping[str, Any]) -> None:
@@ -182,13 +180,13 @@ def _check_arguments(path: str, found: Any, arguments: Mapping[str, Any]) -> Non
             signature.bind([], **arguments)
     except TypeError as error:
         how = "" if inspect.isclass(found) else "; it is called with the responses, then init_args"
-        raise ValueError(f"rewards: the init_args of {path!r} do not fit: {error}{how}") from error
+        raise ValueError(f"the init_args of {path!r} do not fit: {error}{how}") from error
 
 
 register_type(
     PlainReward,
     serializer=lambda reward: reward.spec,
-    deserializer=from_spec,
+    deserializer=PlainReward.from_spec,
     deserializer_exceptions=(ValueError, TypeError),
 )
 
@@ -216,8 +214,7 @@ class ConditionalReward(RewardFunction):
         self.name = self.reward.name
         if kinds is not None and not kinds:
             raise ValueError("kinds: an empty list leaves no problem; null means every problem")
-        if from_iteration < 0:
-            raise ValueError(f"from_iteration: {from_iteration} is negative; 0 is the first one")
+        check_at_least("from_iteration", from_iteration, 0, "0 is the first one")
         self.kinds = None if kinds is None else frozenset(kinds)
         self.from_iteration = max(from_iteration, self.reward.from_iteration)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from jsonargparse import Namespace
@@ -32,12 +31,12 @@ def test_bad_input_ends_in_one_line_and_status_2(tmp_path: Path, policy: Path) -
 
 def test_evaluations_may_be_rarer_than_epochs_only_where_they_are_counted_over_them() -> None:
     def check(epochs: int | None) -> None:
-        trainer = SimpleNamespace(
+        trainer = Namespace(
             val_check_interval=5, check_val_every_n_epoch=epochs, limit_val_batches=None,
             fast_dev_run=False,
         )  # fmt: skip
-        data = SimpleNamespace(init_args=SimpleNamespace(num_iterations=2))
-        check_validation(SimpleNamespace(trainer=trainer, data=data))
+        data = Namespace(init_args=Namespace(num_iterations=2))
+        check_validation(Namespace(trainer=trainer, data=data))
 
     check(None)
     message = r"val_check_interval: 5 is more than data\.num_iterations: 2"
@@ -52,15 +51,6 @@ def test_a_name_without_an_address_is_out_of_reach(monkeypatch: pytest.MonkeyPat
     assert not hub_is_out_of_reach("localhost", wait_s=30)
     monkeypatch.setattr("r1lit.cli.getproxies", lambda: {"https": "http://proxy"})
     assert not hub_is_out_of_reach("no-such-host.invalid", wait_s=30)
-
-
-def test_help_explains_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["fit", "--model.help", "r1lit.modules.GRPOModule"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    for words in ("rows of a minibatch", "optimizer", "micro_batch_tokens", "tokens per backward"):
-        assert words in text
 
 
 def test_a_group_of_keys_without_effect_is_warned_of(recwarn: pytest.WarningsRecorder) -> None:

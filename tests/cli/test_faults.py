@@ -100,13 +100,6 @@ def test_a_folder_that_cannot_be_written(tmp_path, policy, capsys):
     assert "Read-only" in line or "not permitted" in line or "denied" in line
 
 
-def test_a_file_where_the_folder_is_to_be(tmp_path, fit, capsys):
-    arguments = fit()
-    (tmp_path / "run").write_text("")
-    line = end_of(capsys, *arguments)
-    assert str(tmp_path / "run") in line
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_an_empty_and_a_cut_checkpoint(tmp_path, fit, capsys, share):

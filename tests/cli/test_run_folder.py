@@ -151,14 +151,12 @@ def test_what_names_its_own_folder_keeps_it(config, tmp_path):
     assert everything(run) == {"config.yaml"}
 
 
-def test_two_folders_are_refused(config, tmp_path):
+def test_two_folders_in_files_are_refused(config, tmp_path):
     both = {"run": "runs/a", "trainer": {"default_root_dir": "runs/b"}}
     with pytest.raises(
         ValueError, match=r"^run: runs/a and trainer.default_root_dir: runs/b differ"
     ):
         main(["fit", "-c", config(both)])
-    with pytest.raises(ValueError, match=r"^run: runs/c and runs/d are both named"):
-        main(["fit", "-c", config(), "--run", "runs/c", "--trainer.default_root_dir=runs/d"])
 
 
 @pytest.mark.parametrize("name", ["ResponseTable", "CurveWriter", "ExportHuggingFace"])
