@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.curves import style_of
+from experiments.curves import legend_above, style_of
 from experiments.significance import welch_shift
 from experiments.sweep import Sweep
 from experiments.tables import DIFFERENCE, as_markdown, group_by, table_by, tested_cells
@@ -111,8 +111,7 @@ def draw(results: Sequence[Record], ylabels: Mapping[str, str]) -> Figure:
         tidy(axes, name[0].upper() + name[1:], xlabel="iteration", ylabel=ylabels[name])
     for axes in figure.axes[len(measures) :]:
         axes.remove()
-    lines, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside upper center", ncols=len(names), frameon=False)
+    legend_above(figure, figure.axes[0])
     return figure
 
 

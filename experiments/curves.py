@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -71,10 +72,7 @@ def draw(results: Sequence[Record], model: str = "") -> Figure:
             draw_band(axes, group, value, variant, color, marker + line)
         tidy(axes, title, xlabel="iteration", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 4), frameon=False
-    )
+    legend_above(figure, all_axes[0], most=4)
     add_caption(figure, caption(results, model, lines_of(results)))
     return figure
 
@@ -104,6 +102,13 @@ def draw_ends(
     )
     add_caption(figure, caption(results, model, seeds))
     return figure
+
+
+def legend_above(figure: Figure, axes: Axes, most: int | None = None, **style: Any) -> None:
+    """Write the legend of one panel above all, in one row or in rows of ``most``."""
+    handles, labels = axes.get_legend_handles_labels()
+    style = {"ncols": min(len(labels), most or len(labels)), "frameon": False, **style}
+    figure.legend(handles, labels, loc="outside upper center", **style)
 
 
 def lines_of(results: Sequence[Record]) -> str:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.by_source import evaluations
-from experiments.curves import style_of
+from experiments.curves import legend_above, style_of
 from experiments.paper.tables import Cell, Table, Tables
 from experiments.r1.stages import EVALUATED, Group, read_groups
 from experiments.r1.table import TITLES
@@ -120,8 +120,7 @@ def draw(tables: Tables, over: str) -> Figure:
             _panel(axes, tables.get(title + end, {}), title + end)
     first = figure.axes[0]
     if first.containers:
-        lines, labels = first.get_legend_handles_labels()
-        figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+        legend_above(figure, first)
     add_caption(figure, f"stages from models/mini; bars: ± 2 s.e. over {over}")
     return figure
 

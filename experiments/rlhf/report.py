@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.curves import COLORS
+from experiments.curves import COLORS, legend_above
 from experiments.manifest import finished_steps
 from experiments.study import Study
 from experiments.tables import ends, group_by, table_by
@@ -99,8 +99,7 @@ def draw(records: Sequence[Record]) -> Figure:
         title = "What is maximised" if axes is left else "What was meant"
         tidy(axes, title, xlabel="√KL(policy ‖ SFT), nats a response", ylabel=label)
         axes.set_xlim(left=0)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    legend_above(figure, left)
     seeds = seeds_of(record["seed"] for record in records)
     add_caption(
         figure,

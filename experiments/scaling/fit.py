@@ -36,8 +36,9 @@ class Sigmoid:
     def at(self, compute: float) -> float:
         """Return the reward at a compute of 0 or more.
 
-        >>> round(Sigmoid(start=0.2, asymptote=0.8, exponent=2, midpoint=4).at(8), 6)
-        0.68
+        >>> known = Sigmoid(start=0.2, asymptote=0.8, exponent=2, midpoint=4)
+        >>> [round(known.at(compute), 6) for compute in (0, 4, 8)]
+        [0.2, 0.5, 0.68]
         """
         if compute <= 0:
             return self.start

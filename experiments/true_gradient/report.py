@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from experiments.curves import BLUE, ORANGE, VERMILION
+from experiments.curves import BLUE, ORANGE, VERMILION, legend_above
 from experiments.study import Study
 from experiments.tables import as_markdown
 from r1lit.callbacks.figures import add_caption, tidy
@@ -108,9 +108,7 @@ def draw(lines: Sequence[Record]) -> Figure:
         tidy(axes, checkpoint, xlabel="cosine with the true gradient")
         axes.set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside upper center",
-                  ncols=len(stales))  # fmt: skip
+    legend_above(figure, panels[0], most=len(stales), fontsize=9)
     add_caption(
         figure,
         "Batches of 64 groups of 8 responses; 1,024 parameters of the last layer; bars: 95 % of the"

@@ -31,6 +31,7 @@ PAIRS = (
 )
 """Corrections that are compared, at each age."""
 CORRECTIONS = ("none", *dict.fromkeys(ours for ours, _ in PAIRS))
+_, final = ends("pass_at_1")
 LOGGED = {
     "left_out": "train/off_policy",
     "num_candidates": "train/num_candidates",
@@ -59,11 +60,6 @@ def kept(result: Record, lines: Sequence[Record]) -> Record:
         "evaluations": [{key: e[key] for key in keys} for e in result["evaluations"]],
         "logged": logged,
     }
-
-
-def final(run: Record) -> float:
-    """Return pass@1 after training."""
-    return run["evaluations"][-1]["pass_at_1"]
 
 
 def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:

@@ -21,6 +21,7 @@ from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean, mean_and_error
 
+_, final = ends("pass_at_1")
 CONTROL = "none"
 REWARD = "mistaken_verdict"
 KINDS = {
@@ -57,11 +58,6 @@ def read(study: Study) -> list[Record]:
         ]
         found.append({**kept, "evaluations": evaluations, "rates": [rates(e) for e in ends_of_run]})
     return found
-
-
-def final(run: Record) -> float:
-    """Return the true pass@1 after training."""
-    return run["evaluations"][-1]["pass_at_1"]
 
 
 def as_table(results: Sequence[Record]) -> str:

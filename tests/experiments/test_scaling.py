@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from experiments.scaling.fit import Sigmoid, extrapolate, fit_sigmoid
 from experiments.scaling.report import as_table, draw
-from experiments.sweep import read_sweep
 
 KNOWN = [
     Sigmoid(start=0.2, asymptote=0.9, exponent=1.5, midpoint=40.0),
@@ -23,11 +20,6 @@ def curve(known: Sigmoid, noise: float = 0.0, last: int = 400) -> list[tuple[flo
     return [(0.0, known.start)] + [
         (float(c), known.at(c) + noise * float(rng.standard_normal())) for c in range(10, last, 10)
     ]
-
-
-def test_a_sigmoid_by_hand() -> None:
-    known = Sigmoid(start=0.2, asymptote=0.8, exponent=2, midpoint=4)
-    assert [known.at(c) for c in (0, 4, 8)] == pytest.approx([0.2, 0.5, 0.68])
 
 
 @pytest.mark.parametrize("known", KNOWN)
@@ -75,12 +67,3 @@ def test_table_and_figure_of_known_recipes() -> None:
     assert [axes.get_title("left") for axes in draw(results).axes] == [
         "recipe 0", "recipe 1", "recipe 2",
     ]  # fmt: skip
-
-
-def test_the_shipped_recipes_differ_in_their_objectives_alone() -> None:
-    sweep = read_sweep(Path("experiments/scaling/study.yaml"))
-    objectives = {
-        point.variant: point.config["model"]["init_args"]["objective"]["class_path"].split(".")[-1]
-        for point in sweep.points()
-    }
-    assert objectives == {"mini": "DrGRPO", "r1": "GRPO", "scale-rl": "CISPO"}

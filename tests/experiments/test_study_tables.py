@@ -122,9 +122,6 @@ def test_table_and_figure_of_known_onsets() -> None:
 
 
 def test_means_are_of_the_language_and_the_variant_alone():
-    assert [by_language.language_of(q) for q in ("make 9", "得到 9", "Получите 9")] == [
-        "English", "Chinese", "Russian"
-    ]  # fmt: skip
     records = [
         {"variant": variant, "seed": 0, "language": language, "when": when, "num_problems": 3,
          "language_consistency": consistency, "pass_at_1": 0.5}
