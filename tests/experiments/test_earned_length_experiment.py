@@ -61,9 +61,7 @@ def test_a_config_is_read(capsys, own):
         cli(["fit", *(f"--config={path}" for path in paths), "--print_config"])
     printed = capsys.readouterr()
     assert exit_.value.code in (0, None), printed.err
-    merged = {}
-    for path in paths:
-        merged = merge(merged, yaml.safe_load(path.read_text()))
+    merged = merge({}, *(yaml.safe_load(path.read_text()) for path in paths))
     config = yaml.safe_load(printed.out)
     model, wanted = config["model"]["init_args"], merged["model"]["init_args"]
     assert model["micro_batch_tokens"] == wanted["micro_batch_tokens"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from experiments.one_file import grpo
 from r1lit.batches import Rollout
 from r1lit.cli import main
+from r1lit.files import read_records
 from r1lit.seeding import permutation
 from r1lit.verifiers import CountdownVerifier, MathVerifier
 
@@ -59,8 +59,7 @@ def train_with_the_module(tmp_path: Path) -> list[dict[str, float]]:
     change["trainer"] = {"limit_val_batches": 0, "val_check_interval": 1}
     path = grpo_config(tmp_path / "run", ROOT / "models" / "mini", change)
     main(["fit", "-c", str(path), "--trainer.callbacks+=test_one_file.Capture"])
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return read_records(tmp_path / "run" / "metrics.jsonl")
 
 
 @pytest.mark.slow

@@ -133,8 +133,7 @@ def test_the_presets_for_one_gpu_run_small(tmp_path, preset):
         gold = "2" if data == "math" else "#### 2"
         rows = [{"problem": q, "question": q, "answer": gold, "level": 1} for q in questions]
         rows = [{**row, "unique_id": str(i)} for i, row in enumerate(rows)]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / f"{split}.jsonl").write_text(text)
+        write_records(tmp_path / f"{split}.jsonl", rows)
     policy = save_policy(tmp_path / "policy")
     config = AutoConfig.from_pretrained(policy)
     config.max_position_embeddings = 512  # the prompts are long in the small tokenizer

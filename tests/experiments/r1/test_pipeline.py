@@ -60,6 +60,7 @@ STEP = "steps: [{name: a, command: fit, config: [config.yaml]}]"
         ("run: runs/x\nsteps: {a: 1}", "", "steps: .* is not a list"),
         ("run: runs/x\nsteps: [a]", "", "steps: 'a' is not a mapping"),
         (f"run: runs/x\nmoves: {{a: 1}}\n{STEP}", "", "moves: .* is not a mapping from folder"),
+        (f"run: runs/x\nmoves: [a]\n{STEP}", "", r"moves: \['a'\] is not a mapping"),
         (f"run: runs/x\n{STEP}", "- 1", r"step a: config: config.yaml: \[1\] is not a mapping"),
         (f"run: runs/x\n{STEP}", "a: [", "step a: config: config.yaml is not YAML"),
     ],

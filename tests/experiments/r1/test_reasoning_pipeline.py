@@ -19,22 +19,15 @@ def steps():
     return {step.name: step for step in pipelines.read_pipeline(FILE).steps}
 
 
-def config(step):
-    merged = {}
-    for part in step.configs:
-        merged = merge(merged, part)
-    return merged
-
-
 def asked(step, key):
-    sources = config(step)["data"]["init_args"][key]
+    sources = merge({}, *step.configs)["data"]["init_args"][key]
     return {source["class_path"].rpartition(".")[2] for source in sources}
 
 
 def test_every_stage_of_rl_sampling_and_evaluation_asks_four_kinds(steps):
     for name in ("zero", "dev2", "r1"):
         assert asked(steps[name], "train") >= FOUR and asked(steps[name], "validation") >= FOUR
-        grader = config(steps[name])["model"]["init_args"]["grader"]
+        grader = merge({}, *steps[name].configs)["model"]["init_args"]["grader"]
         assert grader == {"class_path": "r1lit.worlds.WorldGrader"}
     for name in ("few_shot", "direct", "from_zero", "rejection_sampling"):
         assert asked(steps[name], "predict") >= FOUR
@@ -58,10 +51,3 @@ def test_every_folder_is_this_runs_or_its_bases(seed):
         assert '"runs/' not in text and '"models/' not in text, step.name
         for path in (*step.reads, *step.writes):
             assert str(path).startswith((own, "runs/pretrain_reasoning/policy"))
-
-
-def test_moves_are_a_mapping(tmp_path):
-    path = tmp_path / "pipeline.yaml"
-    path.write_text("run: runs/a\nmoves: [models/mini]\nsteps: [{name: a, module: json.tool}]\n")
-    with pytest.raises(ValueError, match="moves"):
-        pipelines.read_pipeline(path)
