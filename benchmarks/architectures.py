@@ -1,6 +1,6 @@
 """Every architecture of transformers at a tiny size, beside a plain Hugging Face forward pass.
 
-    python -m benchmarks.architectures                     # fills in docs/ARCHITECTURES.md
+    python -m benchmarks.architectures                     # fills in docs/MODEL_FAMILIES.md
     python -m benchmarks.architectures --only llama phi3   # prints some lines of it
 
 Each model has random weights and is saved, loaded as a run loads it, and compared with the same
@@ -37,7 +37,7 @@ from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_policy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.in_process import find_decoding_method
 
-PAGE = Path(__file__).parents[1] / "docs" / "ARCHITECTURES.md"
+PAGE = Path(__file__).parents[1] / "docs" / "MODEL_FAMILIES.md"
 PATHS = {
     "packed": "packed",
     "padded": "padded",

@@ -1,4 +1,4 @@
-"""No architecture of transformers is silently wrong; docs/ARCHITECTURES.md says what each is."""
+"""No architecture of transformers is silently wrong; docs/MODEL_FAMILIES.md says what each is."""
 
 from __future__ import annotations
 
