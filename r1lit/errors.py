@@ -98,8 +98,8 @@ def _after(remedy: str) -> str:
     return f"; {remedy}" if remedy else ""
 
 
-def one_line(error: BaseException) -> str:
-    """Return an error's message, which a library wrote on several lines, in one."""
+def message_of(error: BaseException) -> str:
+    """Return an error's message, in one line where a library wrote several."""
     return " ".join(str(error).split())
 
 
@@ -126,10 +126,12 @@ def own_code(what: str, owner: object) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ValueError) and type(owner).__module__.startswith("r1lit."):
             raise
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise OwnCodeError(
-            f"{what} crashed with {in_one_line(error)} ({place.filename}, line {place.lineno})"
-        ) from error
+        raise _crash(what, error, traceback.extract_tb(error.__traceback__)[-1]) from error
+
+
+def _crash(what: str, error: Exception, place: traceback.FrameSummary) -> OwnCodeError:
+    where = f"{place.filename}, line {place.lineno}"
+    return OwnCodeError(f"{what} crashed with {in_one_line(error)} ({where})")
 
 
 @contextmanager
@@ -149,10 +151,7 @@ def tracing_own_code() -> Iterator[None]:
             if place.filename.startswith(package) or f"{os.sep}lightning{os.sep}" in place.filename:
                 break
             if not place.filename.startswith(libraries):
-                raise OwnCodeError(
-                    f"{place.name} crashed with {in_one_line(error)} ({place.filename}, line"
-                    f" {place.lineno})"
-                ) from error
+                raise _crash(place.name, error, place) from error
         raise
 
 
@@ -263,7 +262,7 @@ def root_fault(error: BaseException) -> ValueError:
         if f"{os.sep}jsonargparse{os.sep}" in file:
             inner = wrapped
         wrapped = wrapped.__cause__ or wrapped.__context__
-    return ValueError(one_line(inner))
+    return ValueError(message_of(inner))
 
 
 def instantiated(parser: ArgumentParser, args: Sequence[str] | None) -> Any:

@@ -35,7 +35,7 @@ from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
-from r1lit.errors import CONFIGURATION, Refused, check_at_least, one_line, root_fault
+from r1lit.errors import CONFIGURATION, Refused, check_at_least, message_of, root_fault
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
 
@@ -168,6 +168,11 @@ class R1CLI(LightningCLI):
         """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
         trainer = config.trainer
+        if trainer.accelerator == "gpu" and not torch.accelerator.is_available():
+            raise ValueError(
+                "trainer.accelerator: 'gpu' is not on this machine; use auto for what the machine"
+                " has, or cpu"
+            )
         check_ranks(trainer)
         check_checkpoint(config.ckpt_path)
         if self.subcommand == "fit":
@@ -232,7 +237,7 @@ class R1CLI(LightningCLI):
             trainer = super().instantiate_trainer(**kwargs)
         except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
             given = f"accelerator: {config.trainer.accelerator}, devices: {config.trainer.devices}"
-            raise ValueError(f"trainer ({given}): {one_line(error)}") from error
+            raise ValueError(f"trainer ({given}): {message_of(error)}") from error
         for logger in trainer.loggers:
             log_by_iteration(logger, trainer, config.log_all)
         if self.subcommand == "fit" and config.profile is not None:
@@ -387,7 +392,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
             args=list(args),
         )
     except MisconfigurationException as error:
-        raise ValueError(one_line(error)) from error
+        raise ValueError(message_of(error)) from error
     except FileNotFoundError as error:
         run = as_mapping(args).get("run")
         if run and not Path(run).exists() and str(error.filename).startswith(str(run)):

@@ -12,6 +12,7 @@ from tiny import grpo_config, merge
 from tiny_evaluation import evaluation_config
 
 from r1lit.cli import main
+from r1lit.cli.composition import as_mapping, compose
 
 CALLBACKS = ("ResponseTable", "CurveWriter", "IterationCheckpoint", "ExportHuggingFace")
 FILES = {
@@ -48,6 +49,10 @@ def config(tmp_path: Path, policy: Path):
         return str(path)
 
     return write
+
+
+def merged(*args: str) -> dict[str, Any]:
+    return as_mapping(compose(args))
 
 
 def everything(folder: Path) -> set[str]:
@@ -91,17 +96,14 @@ def test_run_on_the_command_line_moves_everything(config, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("where", ["file", "command line"])
-def test_lightnings_name_of_it_is_as_good(config, tmp_path, where):
-    run = tmp_path / "mine"
-    if where == "file":
-        main(["fit", "-c", config({"trainer": {"default_root_dir": str(run)}})])
-    else:
-        file = config({"run": str(tmp_path / "other")})
-        main(["fit", "-c", file, "--trainer.default_root_dir", str(run)])
-        assert not (tmp_path / "other").exists()
-    assert_whole(run)
+def test_lightnings_name_of_it_is_as_good(config, tmp_path):
+    run = str(tmp_path / "mine")
+    named = merged("fit", "-c", config(), "--run", run)
+    assert named["run"] == run == named["trainer"]["default_root_dir"]
+    in_file = config({"trainer": {"default_root_dir": run}})
+    assert merged("fit", "-c", in_file) == named
+    other = config({"run": str(tmp_path / "other")})
+    assert merged("fit", "-c", other, "--trainer.default_root_dir", run) == named
 
 
 @pytest.mark.slow
@@ -191,20 +193,26 @@ def evaluation(tmp_path: Path, policy: Path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("named", ["--run", "--trainer.default_root_dir", "file", "later file"])
+@pytest.mark.parametrize("named", ["command line", "later file"])
 def test_run_names_the_folder_of_an_evaluation(evaluation, tmp_path, monkeypatch, named):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "mine"
-    if named == "file":
-        (tmp_path / "run.yaml").write_text(f"run: {run}\n")
-        main(["test", "-c", str(tmp_path / "run.yaml"), "-c", evaluation[1]])
-    elif named == "later file":
-        (tmp_path / "run.yaml").write_text(f"run: {run}\n")
-        main(["test", "-c", evaluation[0], "-c", str(tmp_path / "run.yaml")])
-    else:
-        main(["test", "-c", evaluation[0], named, str(run)])
+    (tmp_path / "run.yaml").write_text(f"run: {run}\n")
+    how = ["-c", str(tmp_path / "run.yaml")] if named == "later file" else ["--run", str(run)]
+    main(["test", "-c", evaluation[0], *how])
     assert {"report.json", "report.md", "responses.jsonl", "settings.json"} <= everything(run)
     assert not (tmp_path / "own").exists()
+
+
+def test_every_name_of_the_folder_of_an_evaluation_is_the_same(evaluation, tmp_path):
+    own, without = evaluation
+    (tmp_path / "run.yaml").write_text("run: mine\n")
+    file = ["-c", str(tmp_path / "run.yaml")]
+    expected = merged("test", "-c", without, "--run", "mine")
+    assert merged("test", "-c", own, "--run", "mine") == expected
+    assert merged("test", "-c", own, "--trainer.default_root_dir", "mine") == expected
+    assert merged("test", *file, "-c", without) == expected
+    assert merged("test", "-c", own, *file) == expected
 
 
 @pytest.mark.long
