@@ -390,17 +390,23 @@ class Refused:
                 f"{where}: no class is given, and its keys are those of one; --{where} NAME gives"
                 f" one{hint('', names)}"
             )
-        found = _found(where, path, bases)
+        found, arguments = _found(where, path, bases), value.get("init_args") or {}
         is_class = inspect.isclass(found)
+        owner = found.__name__ if is_class else path
         is_of_kind = not bases or (is_class and issubclass(found, tuple(bases)))
         for base in () if is_of_kind else bases:
-            if hasattr(base, "from_spec"):  # it reads more than its subclasses
-                try:
-                    base.from_spec(value)
-                except ValueError as error:
-                    raise ValueError(f"{where}: {error}") from error
-        owner = found.__name__ if is_class else path
-        self._keys(where, _parser_of(found), value.get("init_args") or {}, owner)
+            if not hasattr(base, "from_spec"):
+                continue
+            # it reads more than its subclasses, and keys beside those of the function
+            if is_class or inspect.isroutine(found):
+                others = {key: x for key, x in arguments.items() if key not in base.own_keys}
+                self._keys(where, _parser_of(found), others, owner)
+            try:
+                base.from_spec(value)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
+            return
+        self._keys(where, _parser_of(found), arguments, owner)
         if is_class and not is_of_kind:
             wanted = " or ".join(base.__name__ for base in bases)
             raise ValueError(f"{where}: {path} is not of a kind of {wanted}")

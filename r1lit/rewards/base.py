@@ -86,6 +86,9 @@ class PlainReward(RewardFunction):
         options: keyword arguments for every call.
     """
 
+    own_keys = ("weight", "name")
+    """Of ``init_args``: those that are not the callable's."""
+
     def __init__(
         self,
         function: Scores,

@@ -112,7 +112,7 @@ def test_listing_4_is_sent_and_its_json_read(reply, status):
 
 
 def test_the_form_of_the_judge_is_one_of_two():
-    with pytest.raises(ValueError, match="form: 'papers' is neither"):
+    with pytest.raises(ValueError, match="form: 'papers' is not one of fenced, paper"):
         GenerativeVerifier(lambda prompt: "", form="papers")  # type: ignore[arg-type]
 
 

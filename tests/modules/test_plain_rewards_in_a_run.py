@@ -47,7 +47,7 @@ def test_a_plain_function_is_trained_on_logged_and_saved(fit, tmp_path: Path):
     [
         (rewards("forgetful"), "reward function 'forgetful' returned None, not a list of rewards"),
         (
-            rewards("num_letters", pre=2),
+            rewards("num_letters", pre=2, weight=0.5),
             "model.rewards.pre: test_plain_rewards_in_a_run.num_letters has no such key;"
             " did you mean per?",
         ),
