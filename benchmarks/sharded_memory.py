@@ -7,7 +7,7 @@ for handing weights over it says what counts, the most that is taken meanwhile.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from benchmarks.worker import ALLOCATOR, Gate, Worker, peak_rss_mb, reset_peak_rss
 from r1lit.batches import PackedRows
+from r1lit.device.cpu.machine import return_memory
 from r1lit.modules.base import PolicyModule
 from r1lit.policy import CrossEntropy
 from r1lit.rollout.vllm.weights import write_weights
@@ -99,22 +100,26 @@ class Updates(PolicyModule):
             "outside_mb": whole_megabytes(p for p in weights if id(p) not in inside),
         }
         if sharded:
-            self.found |= {"sync_mb": self._sync(), "gather_mb": self._gather()}
+            self.found |= {
+                "sync_mb": most_taken(self._hand_over),
+                "gather_mb": most_taken(self.policy.gather),
+            }
 
-    def _sync(self) -> float:
-        before = reset_peak_rss()
+    def _hand_over(self) -> None:
         if self.global_rank == 0:
             with tempfile.TemporaryDirectory(prefix="r1lit-bench-") as folder:
                 write_weights(Path(folder) / "weights", self.policy.named_weights())
         else:
             for _ in self.policy.named_weights():
                 pass
-        return peak_rss_mb() - before
 
-    def _gather(self) -> float:
-        before = reset_peak_rss()
-        self.policy.gather()
-        return peak_rss_mb() - before
+
+def most_taken(work: Callable[[], object]) -> float:
+    """Return by how many MB the process grows during ``work``, at most."""
+    return_memory()  # what was freed before, and used again, would not count
+    before = reset_peak_rss()
+    work()
+    return peak_rss_mb() - before
 
 
 def plain_trainer(kind: str, ranks: int = RANKS) -> Trainer:

@@ -46,6 +46,7 @@ def check(monkeypatch, folder: Path, *rows: dict[str, object], times: int = 2) -
     return 0
 
 
+@pytest.mark.long
 def test_sound_tasks_pass_and_are_decided_once(tmp_path, monkeypatch, capsys):
     other = change("len(values)", "1")
     rows = (row("a"), row("b", other, FAIL_TO_PASS=FAIL[1:3], function="tally/core.py::mean"))
@@ -58,6 +59,7 @@ def test_sound_tasks_pass_and_are_decided_once(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == said
 
 
+@pytest.mark.long
 def test_each_kind_of_unsound_task_is_named(tmp_path, monkeypatch, capsys):
     rows = (
         row("a"),

@@ -36,6 +36,7 @@ def readme(name: str) -> str:
     return (EXPERIMENTS / name / "README.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REPORTED)
 def test_the_page_of_a_study(name: str) -> None:
     report = import_module(STUDIES[name]["report"]).report

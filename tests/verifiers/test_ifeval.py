@@ -101,6 +101,7 @@ def test_every_type_is_here():
     assert len(INSTRUCTIONS) == 25 and CASES.keys() == INSTRUCTIONS.keys()
 
 
+@pytest.mark.long
 def test_each_type_is_followed_and_not(strict: IFEvalVerifier, loose: IFEvalVerifier):
     names = list(CASES)
     problems = [problem(name) for name in names]

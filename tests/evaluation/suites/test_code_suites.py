@@ -226,6 +226,7 @@ def lines_of(name: str) -> list[dict]:
     return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
 
 
+@pytest.mark.long
 @needs_data
 def test_programs_of_quixbugs_are_right_when_mended_and_not_before():
     problems = load_suite("quixbugs").read(str(DATA / "quixbugs_python.jsonl"))
