@@ -95,7 +95,8 @@ class RolloutOptions:
 
     def __post_init__(self) -> None:
         _refuse_below_one("rollout", self, "prompts_per_iteration", "group_size")
-        check_at_least("data.rollout.num_reserve_prompts", self.num_reserve_prompts, 0)
+        key, remedy = "data.rollout.num_reserve_prompts", "0 keeps none in reserve"
+        check_at_least(key, self.num_reserve_prompts, 0, remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

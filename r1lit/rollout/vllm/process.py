@@ -90,17 +90,14 @@ def visible(gpus: Sequence[int]) -> dict[str, str]:
 
 def check_gpus_are_free(gpus: Sequence[int], serve: bool, transfer: str, sleep: bool) -> None:
     """Raise a ValueError for settings that servers on GPUs of their own have no use for."""
-    reason = (
-        "urls name servers that run already; set serve to true"
-        if not serve
-        else "ipc reads memory of the same GPU; use folder, gloo or nccl"
-        if transfer == "ipc"
-        else "servers take turns with the trainer on its own GPU; set sleep to false"
-        if sleep
-        else ""
+    reasons = (
+        (not serve, "urls name servers that run already; set serve to true"),
+        (transfer == "ipc", "ipc reads memory of the same GPU; use folder, gloo or nccl"),
+        (sleep, "servers take turns with the trainer on its own GPU; set sleep to false"),
     )
-    if reason:
-        raise ValueError(f"gpus: {list(gpus)} are for servers that this run starts: {reason}")
+    for is_so, reason in reasons:
+        if is_so:
+            raise ValueError(f"gpus: {list(gpus)} are for servers that this run starts: {reason}")
 
 
 def check_ranks(gpus: Sequence[tuple[int, ...]], ranks: Sequence[tuple[str, int | None]]) -> None:
