@@ -14,6 +14,7 @@ import math
 import os
 import signal
 import sys
+import sysconfig
 import traceback
 import types
 import warnings
@@ -146,13 +147,24 @@ def tracing_own_code() -> Iterator[None]:
     except (ValueError, OSError):
         raise
     except Exception as error:
-        package, libraries = str(Path(__file__).parent), (sys.prefix, sys.base_prefix)
         for place in reversed(traceback.extract_tb(error.__traceback__)):
-            if place.filename.startswith(package) or f"{os.sep}lightning{os.sep}" in place.filename:
+            if _is_of("r1lit", place.filename) or _is_of("lightning", place.filename):
                 break
-            if not place.filename.startswith(libraries):
+            if not _is_of_a_library(place.filename):
                 raise _crash(place.name, error, place) from error
         raise
+
+
+def _is_of(package: str, file: str) -> bool:
+    """Return whether a file is of a package that was imported; any folder may have its name."""
+    folders = getattr(sys.modules.get(package), "__path__", ())
+    return any(file.startswith(folder + os.sep) for folder in folders)
+
+
+def _is_of_a_library(file: str) -> bool:
+    """Return whether a file is of Python itself or of an installed package."""
+    installed = {"site-packages", "dist-packages"} & {*Path(file).parts}
+    return bool(installed) or file.startswith((sysconfig.get_path("stdlib") + os.sep, "<frozen "))
 
 
 def run_script(name: str, main: Callable[[], object]) -> None:
@@ -256,10 +268,10 @@ def root_fault(error: BaseException) -> ValueError:
     while wrapped is not None:
         places = traceback.extract_tb(wrapped.__traceback__)
         file = places[-1].filename if places else ""
-        is_library = f"{os.sep}site-packages{os.sep}" in file
-        if isinstance(wrapped, ValueError) and (f"{os.sep}r1lit{os.sep}" in file or not is_library):
+        is_own = _is_of("r1lit", file) or not _is_of_a_library(file)
+        if isinstance(wrapped, ValueError) and is_own:
             return wrapped
-        if f"{os.sep}jsonargparse{os.sep}" in file:
+        if _is_of("jsonargparse", file):
             inner = wrapped
         wrapped = wrapped.__cause__ or wrapped.__context__
     return ValueError(message_of(inner))

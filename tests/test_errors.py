@@ -6,7 +6,14 @@ import warnings
 
 import pytest
 
-from r1lit.errors import own_code, run_script
+from r1lit.errors import (
+    OwnCodeError,
+    check_at_least,
+    own_code,
+    root_fault,
+    run_script,
+    tracing_own_code,
+)
 
 
 def bad():
@@ -56,3 +63,34 @@ def test_ctrl_c_is_one_line(capsys):
 def test_a_warning_is_one_line(capsys, recwarn):
     run_script("r1lit-x", lambda: print(warnings.formatwarning("slow", UserWarning, "a.py", 1)))
     assert capsys.readouterr().out == "r1lit-x: warning: slow\n\n"
+
+
+def raising(file: str, code: str):
+    """A function of a file of that name, which calls ``inner`` and may wrap what it raises."""
+    names: dict = {}
+    exec(compile(f"def call(inner):\n{code}", file, "exec"), names)
+    return names["call"]
+
+
+WRAPS = "    try: inner()\n    except ValueError as error: raise ValueError('a dump') from error"
+CHECKOUTS = ("/home/me/r1lit", "/home/me/lightning/r1lit", "/srv/jsonargparse")
+
+
+@pytest.mark.parametrize("checkout", CHECKOUTS)
+def test_a_library_in_a_folder_of_any_name_is_no_code_of_ours(checkout):
+    """A checkout has its .venv in it, so that its name stands in each library's path."""
+    place = f"{checkout}/.venv/lib/python3.11/site-packages/jsonargparse/_core.py"
+    with pytest.raises(ValueError) as caught:
+        raising(place, WRAPS)(lambda: check_at_least("model.x", 0, 1))
+    assert str(root_fault(caught.value)) == "model.x: 0 is not at least 1"
+
+
+@pytest.mark.parametrize("checkout", CHECKOUTS)
+def test_own_code_in_a_folder_of_any_name_is_named(checkout):
+    mine = raising(f"{checkout}/mine.py", "    return {}['key']")
+    said = f"call crashed with KeyError: 'key' .{checkout}/mine.py, line 2"
+    with pytest.raises(OwnCodeError, match=said), tracing_own_code():
+        mine(None)
+    library = raising(f"{checkout}/.venv/lib/python3.11/site-packages/x.py", "    return {}['key']")
+    with pytest.raises(OwnCodeError, match="test_errors"), tracing_own_code():
+        library(None)  # called by this test, whose fault it is then

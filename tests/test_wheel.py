@@ -69,6 +69,17 @@ def fresh(tmp_path_factory) -> Path:
     return folder
 
 
+def test_the_folder_above_a_clone_hides_nothing(tmp_path):
+    """A clone is a folder called r1lit, which Python would take for an empty package."""
+    (tmp_path / "r1lit" / "r1lit").mkdir(parents=True)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PYTHONPATH": "."}
+    done = subprocess.run(
+        [sys.executable, "-c", "import r1lit; print(r1lit.__version__)"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_the_wheel_brings_configs_and_models(fresh):
     said = json.loads(run(fresh / "env/bin/python", "-c", CHECK, cwd=fresh).splitlines()[-1])
