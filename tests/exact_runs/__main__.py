@@ -20,7 +20,6 @@ NAMES = sorted({path.stem for path in HERE.glob("*.yaml")} - {"base"})
 def record(name: str, folder: Path) -> dict[str, Any]:
     """Run one YAML; return what it logged but times, and digests of what it sampled and saved."""
     from exact_runs import Digests
-
     from r1lit.cli import main
 
     policy = folder / "policy_with_dropout"
