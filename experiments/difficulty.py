@@ -30,6 +30,7 @@ from experiments.launch import command_line, reported
 from experiments.tables import as_markdown
 from r1lit.data.sources import ProblemSource
 from r1lit.device import inference_dtype
+from r1lit.errors import load_classes
 from r1lit.files import Record, append_records, read_records
 from r1lit.metrics.estimates import Graded, accuracy
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
@@ -40,8 +41,7 @@ from r1lit.seeding import permutation
 from r1lit.text.extract import extract_final
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
 from r1lit.verifiers import Grader, Verifier
-from r1lit.verifiers.base import conclude
-from r1lit.verifiers.defaults import default_verifiers
+from r1lit.verifiers.base import DefaultVerifiers, conclude
 from r1lit.verifiers.last_expression import last_expression, stated_answer
 
 GYM = "reasoning_gym"
@@ -124,6 +124,7 @@ def read_sources(path: Path) -> dict[str, ProblemSource]:
     content = yaml.safe_load(path.read_text())
     if not isinstance(content, dict):
         raise ValueError(f"--data: {path} is not a mapping of names to sources")
+    load_classes()
     sources = {}
     for name, spec in content.items():
         parser = ArgumentParser(exit_on_error=False)
@@ -232,7 +233,8 @@ def main(arguments: list[str] | None = None) -> int:
     path = output / "tasks.jsonl"
     done = {r["task"]: r for r in read_records(path) if r["settings"] == settings}
     gym = GymVerifier()
-    grader = Grader({**default_verifiers(last_expression=True), GYM: gym})
+    grader = Grader(DefaultVerifiers(last_expression=True))
+    grader.verifiers[GYM] = gym
     sources = read_sources(options.data) if options.data else {}
     names = [*gym_names(options.tasks), *sources]
     todo = [name for name in names if name not in done]

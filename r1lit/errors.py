@@ -230,6 +230,26 @@ def class_paths() -> dict[str, str]:
     return found
 
 
+def load_classes(named_in: Any = None) -> None:
+    """Import public classes, so that the parser knows their bare names and lists them in help.
+
+    Args:
+        named_in: a configuration, whose bare names alone are imported; all classes if left out.
+    """
+    known = class_paths()
+    for name in known if named_in is None else known.keys() & set(_texts(named_in)):
+        import_path(known[name])
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Yield the texts among the values of a configuration."""
+    if isinstance(node, dict | list):
+        for value in node.values() if isinstance(node, dict) else node:
+            yield from _texts(value)
+    elif isinstance(node, str):
+        yield node
+
+
 def import_path(path: str) -> Any:
     """Return what a class path names."""
     module, _, name = path.rpartition(".")
@@ -283,6 +303,7 @@ def instantiated(parser: ArgumentParser, args: Sequence[str] | None) -> Any:
     Raises:
         ValueError: saying in one line which key is wrong.
     """
+    load_classes()
     try:
         return parser.instantiate(parser.parse_args(args))
     except ArgumentError as error:
@@ -304,6 +325,7 @@ class Refused:
 
     def fault(self) -> ValueError | None:
         """Return the fault at the first key that is wrong, if one is."""
+        load_classes()  # errors list what there is
         try:
             self._keys("", self.parser, self.values)
         except ValueError as fault:

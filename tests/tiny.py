@@ -14,7 +14,7 @@ from r1lit.batches import Problem, Response, Status, Verdict
 from r1lit.cli.composition import find
 from r1lit.files import Record, read_records
 from r1lit.rewards import RewardFunction
-from r1lit.verifiers import Grader, Verifier, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader, Verifier
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,7 +71,7 @@ class TiredJudge(Grader):
     """Has every problem judged by a ``TiredVerifier``."""
 
     def __init__(self) -> None:
-        super().__init__(dict.fromkeys(default_verifiers(), TiredVerifier()))
+        super().__init__(dict.fromkeys(DefaultVerifiers(), TiredVerifier()))
 
 
 def save_policy(directory: Path, layers: int = 2, seed: int = 0, width: int = 32) -> Path:

@@ -10,14 +10,14 @@ from r1lit.batches import Problem, Response, Verdict
 from r1lit.data import ProblemSource
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, OnFinished, Request
-from r1lit.verifiers import Verifier, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Verifier
 
 
 class Unreliable(Verifier):
     """Gives up on a share of the responses, as a verifier does on a machine that is too busy."""
 
     def __init__(self, status: str = "timeout", one_in: int = 3, of: str = "countdown") -> None:
-        self.status, self.one_in, self.inner = status, one_in, default_verifiers()[of]
+        self.status, self.one_in, self.inner = status, one_in, DefaultVerifiers()[of]
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Return the inner verdict, or none for some lengths."""

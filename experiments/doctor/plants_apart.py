@@ -15,7 +15,7 @@ from r1lit.policy import Policy
 from r1lit.rollout import InProcessEngine, ModelSpec, OnFinished, Request, Sampling
 from r1lit.rollout.engine import sample_tokens
 from r1lit.rollout.in_process import Batch, Constraint, StoppingCriterion
-from r1lit.verifiers import Verifier, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Verifier
 
 
 class SameRandomNumbers(InProcessEngine):
@@ -148,7 +148,7 @@ class FullQueue(Verifier):
     """
 
     def __init__(self, of: str = "countdown", most: int = 32) -> None:
-        self.inner, self.most = default_verifiers()[of], most
+        self.inner, self.most = DefaultVerifiers()[of], most
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
@@ -175,7 +175,7 @@ class ReadsBeginning(Verifier):
     """
 
     def __init__(self, of: str = "countdown", characters: int = 160) -> None:
-        self.inner, self.characters = default_verifiers()[of], characters
+        self.inner, self.characters = DefaultVerifiers()[of], characters
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about the beginning."""

@@ -18,7 +18,7 @@ from r1lit.rollout import Completion, InProcessEngine, ModelSpec, OnFinished, Re
 from r1lit.rollout.engine import sample_tokens
 from r1lit.rollout.in_process import Batch, Constraint
 from r1lit.text.extract import extract_final
-from r1lit.verifiers import Verifier, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Verifier
 
 
 class ShortQuestions(ProblemSource):
@@ -205,7 +205,7 @@ class SlowOnLong(Verifier):
     def __init__(
         self, of: str = "countdown", timeout_s: float = 5.0, characters: int = 150
     ) -> None:
-        self.inner, self.timeout_s = default_verifiers()[of], timeout_s
+        self.inner, self.timeout_s = DefaultVerifiers()[of], timeout_s
         self.characters = characters
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -229,7 +229,7 @@ class Unsorted(Verifier):
     needs_answer = False
 
     def __init__(self) -> None:
-        self.inner = default_verifiers()["countdown"]
+        self.inner = DefaultVerifiers()["countdown"]
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide so."""

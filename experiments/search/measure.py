@@ -39,7 +39,7 @@ from r1lit.search import (
 from r1lit.search.algorithms import EqualWeights
 from r1lit.search.generation import PartialResponse
 from r1lit.text.prompts import encode_prompts, prompt_text
-from r1lit.verifiers import Grader, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader
 from r1lit.worlds import WorldChain, WorldCountdown
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=576)
@@ -125,7 +125,7 @@ def measure(
     policy = load_policy(ModelSource(policy_path, dtype="bfloat16")).eval()
     engine = InProcessEngine(max_rows=1024)
     engine.bind(ModelSpec(name=policy_path, tokenizer=tokenizer, policy=policy))
-    grader = Grader(default_verifiers(last_expression=True))
+    grader = Grader(DefaultVerifiers(last_expression=True))
     easy = max(1, num_problems // 4)
     problems = [
         *WorldCountdown(

@@ -35,7 +35,14 @@ from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.cli.composition import as_mapping
 from r1lit.device import backend
-from r1lit.errors import CONFIGURATION, Refused, check_at_least, message_of, root_fault
+from r1lit.errors import (
+    CONFIGURATION,
+    Refused,
+    check_at_least,
+    load_classes,
+    message_of,
+    root_fault,
+)
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
 
@@ -137,6 +144,7 @@ class R1CLI(LightningCLI):
             ValueError: the first key that is wrong, its value, and what would be right.
         """
         values = self.named = as_mapping(args)
+        load_classes(values)
         try:
             self.config = parser.parse_args(args)
         except (ArgumentError, TypeError) as error:

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from r1lit.errors import class_paths, given_keys, hint, import_path
+from r1lit.errors import class_paths, given_keys, hint, import_path, load_classes
 from r1lit.files import looked_in
 
 Config = dict[str, Any]
@@ -255,7 +255,12 @@ def resolved(node: Any, *, beside: bool = False) -> Any:
 
 def _in_full(args: Sequence[str]) -> list[str]:
     """Return the arguments with class paths for the bare names of classes that help is for."""
-    classes = class_paths() if any(arg.partition("=")[0].endswith(".help") for arg in args) else {}
+    is_help = any(
+        arg in ("-h", "--help") or arg.partition("=")[0].endswith(".help") for arg in args
+    )
+    classes = class_paths() if is_help else {}
+    if is_help:
+        load_classes()
     parts = [arg.rpartition("=") for arg in args]
     return [f"{key}{equals}{classes.get(value, value)}" for key, equals, value in parts]
 

@@ -1,6 +1,5 @@
 """Models behind HTTP: their endpoints, requests with retries, and cached replies."""
 
-from r1lit.endpoint.chat import ChatReply, ReplyCache, ServedModel
-from r1lit.endpoint.client import Client, Endpoint, RequestError
+import lazy_loader
 
-__all__ = ["ChatReply", "Client", "Endpoint", "ReplyCache", "RequestError", "ServedModel"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -42,7 +42,7 @@ from r1lit.evaluation.records import accuracy_rows
 from r1lit.files import JSONLFile, Record, absent, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import LETTERS, Problem, Status, Verdict, inputs_and_outputs
-from r1lit.verifiers import Grader, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader
 
 NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "math": (("answer",),),
@@ -323,7 +323,7 @@ def score_file(
             ``skip`` if no line can be used, and then nothing is written.
     """
     owned = grader is None
-    grader = grader or Grader(default_verifiers(last_expression=last_expression))
+    grader = grader or Grader(DefaultVerifiers(last_expression=last_expression))
     try:
         _check(grader, verifier, path, output)
         scoring = Scoring(

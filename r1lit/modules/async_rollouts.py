@@ -32,8 +32,6 @@ from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
 from r1lit.rollout import Completion, RolloutEngine
 from r1lit.rollout.engine import as_tensors, completions_of
 
-PENDING = "pending_rollouts"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
@@ -57,10 +55,36 @@ class AsyncRollouts:
     ``GRPOModule`` has one where ``max_staleness`` is above 0.
     """
 
+    key = "pending_rollouts"
+    """Of a checkpoint, which holds ``state``."""
+
     def __init__(self, max_staleness: int) -> None:
         self.max_staleness = max_staleness
         self._by_iteration: dict[int, Pending] = {}
         self._thread: threading.Thread | None = None
+
+    def check(self, module: Any) -> None:
+        """Check that data and engine can generate ahead, and warn where nothing corrects for it.
+
+        Raises:
+            ValueError: naming the key and what would be right.
+        """
+        if module.engine.takes_turns:
+            raise ValueError(
+                f"max_staleness: {self.max_staleness} generates during updates, when an engine with"
+                " sleep: true sleeps; set max_staleness to 0 or sleep to false"
+            )
+        if module.data is None:
+            raise ValueError(
+                f"max_staleness: {self.max_staleness} takes prompts ahead from the data module,"
+                " and trainer.fit was given none; pass datamodule=, or leave it at 0"
+            )
+        if module.correction is None:
+            rank_zero_warn(
+                f"max_staleness: {self.max_staleness} without model.correction leaves responses"
+                " of older weights to the objective's clip alone;"
+                " r1lit.objectives.TruncatedImportanceSampling weighs their tokens"
+            )
 
     def begin_later(
         self, module: Any, worker: RolloutWorker, iteration: int, timings: Timings
@@ -182,47 +206,16 @@ class AsyncRollouts:
         futures.wait([pending.completions for pending in self._by_iteration.values()])
         self._by_iteration.clear()
 
+    @staticmethod
+    def staleness(engine: RolloutEngine, rollout: Rollout) -> dict[str, float]:
+        """Return how many updates a rollout's weights are older than the engine's present ones.
 
-def check_staleness(module: Any) -> None:
-    """Check that data and engine can generate ahead, and warn where nothing corrects for it.
-
-    Raises:
-        ValueError: naming the key and what would be right.
-    """
-    if not module.max_staleness:
-        if module.engine.in_flight_updates:
-            raise ValueError(
-                "engine.in_flight_updates: true is for rollouts that are generated ahead, and"
-                " max_staleness is 0; set that to 1 or more"
-            )
-        return
-    if module.engine.takes_turns:
-        raise ValueError(
-            f"max_staleness: {module.max_staleness} generates during updates, when an engine with"
-            " sleep: true sleeps; set max_staleness to 0 or sleep to false"
-        )
-    if module.data is None:
-        raise ValueError(
-            f"max_staleness: {module.max_staleness} takes prompts ahead from the data module,"
-            " and trainer.fit was given none; pass datamodule=, or leave it at 0"
-        )
-    if module.correction is None:
-        rank_zero_warn(
-            f"max_staleness: {module.max_staleness} without model.correction leaves responses"
-            " of older weights to the objective's clip alone;"
-            " r1lit.objectives.TruncatedImportanceSampling weighs their tokens"
-        )
-
-
-def staleness(engine: RolloutEngine, rollout: Rollout) -> dict[str, float]:
-    """Return how many updates a rollout's weights are older than the engine's present ones.
-
-    NaN where the engine does not name them.
-    """
-    mean = largest = math.nan
-    now, version_BT = engine.version, rollout.version_BT
-    if now is not None and version_BT is not None:
-        known = version_BT[rollout.mask_BT & (version_BT >= 0)]
-        if len(known):
-            mean, largest = now - float(known.double().mean()), float(now - known.min())
-    return {"train/staleness/mean": mean, "train/staleness/max": largest}
+        NaN where the engine does not name them.
+        """
+        mean = largest = math.nan
+        now, version_BT = engine.version, rollout.version_BT
+        if now is not None and version_BT is not None:
+            known = version_BT[rollout.mask_BT & (version_BT >= 0)]
+            if len(known):
+                mean, largest = now - float(known.double().mean()), float(now - known.min())
+        return {"train/staleness/mean": mean, "train/staleness/max": largest}

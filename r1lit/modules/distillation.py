@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PackedRows, Problem, PromptBatch, Rollout, join_rollouts
 from r1lit.errors import check_at_least, check_between
-from r1lit.modules.memory_plan import BatchPlan
+from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollouts import RolloutWorker, Timings, outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.updates import LossAccumulator, responses_of

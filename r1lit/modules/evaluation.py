@@ -42,7 +42,7 @@ from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Rollo
 from r1lit.rollout.episodes import playing
 from r1lit.search import Query, Search
 from r1lit.text.prompts import CHAT
-from r1lit.verifiers import Grader, check_gold_answers, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader, check_gold_answers
 from r1lit.verifiers.generative import Model
 
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
@@ -106,7 +106,7 @@ class EvaluationModule(LightningModule):
         self.sampling = sampling
         self.engine = engine or InProcessEngine(max_rows=MAX_ROWS)
         self.search = search
-        self.grader = grader or Grader(default_verifiers(last_expression=True))
+        self.grader = grader or Grader(DefaultVerifiers(last_expression=True))
         self._own_metrics = eval_metrics is None
         self.eval_metrics = (
             [Format(), LanguageConsistency()] if eval_metrics is None else eval_metrics

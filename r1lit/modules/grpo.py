@@ -12,15 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import check_at_least
-from r1lit.modules.async_rollouts import PENDING, AsyncRollouts, check_staleness, staleness
-from r1lit.modules.memory_plan import BatchPlan, check_rollout
+from r1lit.modules.plan import BatchPlan, check_rollout
 from r1lit.modules.rollouts import (
     RolloutModule,
     RolloutWorker,
@@ -45,6 +44,9 @@ from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
+
+if TYPE_CHECKING:
+    from r1lit.modules.async_rollouts import AsyncRollouts
 
 BONUS = "entropy_bonus"
 """The key of a checkpoint that holds the state of an entropy bonus."""
@@ -78,7 +80,7 @@ class GRPOModule(RolloutModule):
         correction: weighs tokens for the mismatch of sampler and trainer, which then computes the
             old log-probs itself before the first update. None trusts the sampler's.
         engine: generates responses; in this process if left out.
-        grader: decides about them; all of ``default_verifiers`` if left out.
+        grader: decides about them; all of ``DefaultVerifiers`` if left out.
         dropout: keep the policy's dropout in updates. Log-probs then differ from the old policy's,
             which are computed without it.
         max_staleness: how many iterations before its own a rollout is generated; 0 generates it
@@ -139,13 +141,22 @@ class GRPOModule(RolloutModule):
             *(("kl_in_reward", 0), ("max_staleness", 0)),
         ):
             check_at_least(key, getattr(self, key), least)
-        self.ahead = AsyncRollouts(max_staleness) if max_staleness else None
+        self.ahead: AsyncRollouts | None = None
+        if max_staleness:
+            from r1lit.modules.async_rollouts import AsyncRollouts
+
+            self.ahead = AsyncRollouts(max_staleness)
 
     def setup(self, stage: str) -> None:
         """Check data, correction and batch plan before anything is loaded."""
-        if stage == "fit":
-            check_staleness(self)
+        if stage == "fit" and self.ahead is None and self.engine.in_flight_updates:
+            raise ValueError(
+                "engine.in_flight_updates: true is for rollouts that are generated ahead, and"
+                " max_staleness is 0; set that to 1 or more"
+            )
         if self.ahead is not None:
+            if stage == "fit":
+                self.ahead.check(self)
             self.ahead.close()
         super().setup(stage)
         data = self.data
@@ -226,7 +237,9 @@ class GRPOModule(RolloutModule):
         metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
         if learns:
             metrics |= self.data.learn(batch.iteration, sampled)
-        return rollout, metrics | ({} if self.ahead is None else staleness(self.engine, rollout))
+        return rollout, metrics | (
+            {} if self.ahead is None else self.ahead.staleness(self.engine, rollout)
+        )
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
@@ -400,7 +413,7 @@ class GRPOModule(RolloutModule):
         if self.objective.entropy is not None:
             checkpoint[BONUS] = self.objective.entropy.state()
         if self.ahead is not None:
-            checkpoint[PENDING] = self.ahead.state()
+            checkpoint[self.ahead.key] = self.ahead.state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
@@ -408,7 +421,7 @@ class GRPOModule(RolloutModule):
         if self.objective.entropy is not None and BONUS in checkpoint:
             self.objective.entropy.load(checkpoint[BONUS])
         if self.ahead is not None and not getattr(self.data, "may_differ", False):
-            pending = checkpoint.get(PENDING, {})
+            pending = checkpoint.get(self.ahead.key, {})
             self.ahead.load(pending, self.global_rank, self.trainer.world_size)
 
     def teardown(self, stage: str) -> None:

@@ -27,7 +27,7 @@ from r1lit.metrics.reward_models import (
     step_report,
 )
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.memory_plan import print_preference_plan
+from r1lit.modules.plan import print_preference_plan
 from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective, StepCrossEntropy
 from r1lit.policy import ModelSource, evaluating, load_reward_config, load_reward_model

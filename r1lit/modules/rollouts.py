@@ -66,7 +66,7 @@ class RolloutModule(PolicyModule):
         sampling: how responses are sampled in training.
         validation_sampling: how they are sampled in evaluation; as in training if left out.
         engine: generates responses; in this process if left out.
-        grader: decides about them; all of ``default_verifiers`` if left out.
+        grader: decides about them; all of ``DefaultVerifiers`` if left out.
         dropout: whether updates have the dropout of the policy's configuration.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from r1lit.batches import PackedRows
-from r1lit.modules.memory_plan import check_update, print_supervised_plan
+from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.updates import LossAccumulator
@@ -36,7 +36,7 @@ class SFTModule(RolloutModule):
         validation_sampling: how responses to held-out problems are sampled.
         rewards: measured on those responses; they do not enter the loss. Accuracy if left out.
         engine: generates responses.
-        grader: decides about them; all of ``default_verifiers`` if left out.
+        grader: decides about them; all of ``DefaultVerifiers`` if left out.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 

@@ -1,44 +1,5 @@
 """Reward functions and their weighted sum."""
 
-from r1lit.rewards.base import (
-    ConditionalReward,
-    PlainReward,
-    Reward,
-    RewardFunction,
-    StepRewards,
-    as_reward,
-    check_rewards,
-    score,
-)
-from r1lit.rewards.reward_models import ProcessReward, RewardModel
-from r1lit.rewards.rules import (
-    Accuracy,
-    CosineLength,
-    Format,
-    GroupLength,
-    LanguageConsistency,
-    Overlong,
-    Repetition,
-    SpecialTokenFormat,
-)
+import lazy_loader
 
-__all__ = [
-    "Accuracy",
-    "ConditionalReward",
-    "CosineLength",
-    "Format",
-    "GroupLength",
-    "LanguageConsistency",
-    "Overlong",
-    "PlainReward",
-    "ProcessReward",
-    "Repetition",
-    "Reward",
-    "RewardFunction",
-    "RewardModel",
-    "SpecialTokenFormat",
-    "StepRewards",
-    "as_reward",
-    "check_rewards",
-    "score",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,5 @@
 """Sandboxes: they run model-written programs without letting them touch anything."""
 
-from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
-from r1lit.sandbox.local import LocalSandbox
+import lazy_loader
 
-__all__ = ["Limits", "LocalSandbox", "Outcome", "Program", "Sandbox", "SandboxError"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

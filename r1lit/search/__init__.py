@@ -1,33 +1,5 @@
 """Search at inference: an engine generates, a scorer judges, and the best response is kept."""
 
-from r1lit.search.algorithms import DVTS, MCTS, BeamSearch, BestOfN, WeightedBestOfN
-from r1lit.search.base import ScoredResponse, Search, SearchResult
-from r1lit.search.generation import PartialResponse, Query, Step
-from r1lit.search.scorers import (
-    Noisy,
-    RewardScorer,
-    Scorer,
-    Sigmoid,
-    ValueScorer,
-    VerifierScorer,
-)
+import lazy_loader
 
-__all__ = [
-    "DVTS",
-    "MCTS",
-    "BeamSearch",
-    "BestOfN",
-    "Noisy",
-    "PartialResponse",
-    "Query",
-    "RewardScorer",
-    "ScoredResponse",
-    "Scorer",
-    "Search",
-    "SearchResult",
-    "Sigmoid",
-    "Step",
-    "ValueScorer",
-    "VerifierScorer",
-    "WeightedBestOfN",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

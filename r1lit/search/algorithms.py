@@ -18,7 +18,7 @@ from r1lit.search.base import ScoredResponse, Search, SearchResult
 from r1lit.search.generation import PartialResponse, SearchState, Step, StepGenerator, distinct
 from r1lit.search.scorers import Scorer
 from r1lit.text.scored_text import AGGREGATES, Aggregate
-from r1lit.verifiers import Grader, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader
 
 
 class BestOfN(Search):
@@ -85,7 +85,7 @@ class WeightedBestOfN(BestOfN):
         token_budget: int | None = None,
     ) -> None:
         super().__init__(scorer or EqualWeights(), n, token_budget)
-        self.grader = grader or Grader(default_verifiers(last_expression=True))
+        self.grader = grader or Grader(DefaultVerifiers(last_expression=True))
 
     def choose(self, candidates: Sequence[ScoredResponse]) -> ScoredResponse:
         """Return the best response of the answer with the largest sum; the first among equals.

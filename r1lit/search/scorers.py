@@ -16,7 +16,7 @@ from r1lit.policy.source import ModelSource
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.generation import PartialResponse
 from r1lit.seeding import generator
-from r1lit.verifiers import Grader, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader
 
 UNGRADED = Verdict(value=0.0, status="unparsed", canonical=None, reason="not graded in a search")
 
@@ -48,7 +48,7 @@ class VerifierScorer(Scorer):
     """
 
     def __init__(self, grader: Grader | None = None) -> None:
-        self.grader = grader or Grader(default_verifiers(last_expression=True))
+        self.grader = grader or Grader(DefaultVerifiers(last_expression=True))
 
     def score(self, responses: Sequence[PartialResponse]) -> list[float]:
         """Return one number from 0 to 1 a response."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
-from r1lit.errors import own_code
+from r1lit.errors import import_path, own_code
 from r1lit.problems import Problem, Status, Verdict
 
 
@@ -85,21 +85,80 @@ class NoVerifier(Verifier):
         return conclude("unparsed", None, "no rule decides about this problem", time.perf_counter())
 
 
+DEFAULTS = {
+    "choice": "r1lit.verifiers.choice.ChoiceVerifier",
+    "countdown": "r1lit.verifiers.countdown.CountdownVerifier",
+    "exact": "r1lit.verifiers.exact.ExactVerifier",
+    "function_call": "r1lit.verifiers.structured.FunctionCallVerifier",
+    "functional_code": "r1lit.verifiers.code.FunctionalCodeVerifier",
+    "game24": "r1lit.verifiers.countdown.Game24Verifier",
+    "ifeval_loose": "r1lit.verifiers.ifeval.IFEvalVerifier",
+    "ifeval_strict": "r1lit.verifiers.ifeval.IFEvalVerifier",
+    "json_schema": "r1lit.verifiers.structured.JSONSchemaVerifier",
+    "logic": "r1lit.verifiers.logic.LogicVerifier",
+    "math": "r1lit.verifiers.mathematics.MathVerifier",
+    "none": "r1lit.verifiers.base.NoVerifier",
+    "reasoning_gym": "r1lit.verifiers.reasoning_gym.ReasoningGymVerifier",
+    "repository": "r1lit.verifiers.repository.RepositoryVerifier",
+    "stdin_code": "r1lit.verifiers.code.StdinCodeVerifier",
+}
+"""The class path of each verifier, by the name that problems give."""
+
+
+class DefaultVerifiers(MutableMapping[str, Verifier]):
+    """All verifiers by the names that problems give; each is imported and made when it is used.
+
+    Args:
+        last_expression: whether ``math`` reads responses that have no ``<answer>`` and no box at
+            their end: for scoring, not for training.
+    """
+
+    def __init__(self, last_expression: bool = False) -> None:
+        self.made: dict[str, Verifier] = {}
+        self._names = dict.fromkeys(DEFAULTS)
+        self._options = {
+            "ifeval_loose": {"loose": True},
+            "math": {"last_expression": last_expression},
+        }
+
+    def __getitem__(self, name: str) -> Verifier:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self.made:
+            self.made[name] = import_path(DEFAULTS[name])(**self._options.get(name, {}))
+        return self.made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __setitem__(self, name: str, verifier: Verifier) -> None:
+        self._names[name] = None
+        self.made[name] = verifier
+
+    def __delitem__(self, name: str) -> None:
+        del self._names[name]
+        self.made.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class Grader:
     """Sends each response to the verifier that ``problem.verifier`` names.
 
-    ``verifiers`` replaces the default, ``default_verifiers()``.
-
     Args:
-        verifiers: by the names that problems give; replaces ``default_verifiers()``.
+        verifiers: by the names that problems give; ``DefaultVerifiers()`` if left out.
     """
 
     def __init__(self, verifiers: Mapping[str, Verifier] | None = None) -> None:
         if verifiers is None:
-            from r1lit.verifiers.defaults import default_verifiers  # all of which build on this
-
-            verifiers = default_verifiers()
-        self.verifiers = dict(verifiers)
+            verifiers = DefaultVerifiers()
+        self.verifiers: MutableMapping[str, Verifier] = (
+            verifiers if isinstance(verifiers, DefaultVerifiers) else dict(verifiers)
+        )
 
     def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.
@@ -149,5 +208,7 @@ class Grader:
 
     def close(self) -> None:
         """Release the worker processes of every verifier."""
-        for verifier in self.verifiers.values():
+        verifiers = self.verifiers
+        made = verifiers.made if isinstance(verifiers, DefaultVerifiers) else verifiers
+        for verifier in made.values():
             verifier.close()

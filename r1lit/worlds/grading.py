@@ -25,7 +25,7 @@ from r1lit.files import Record, read_existing, write_records
 from r1lit.rewards import RewardFunction
 from r1lit.seeding import generator
 from r1lit.text.extract import extract_answer, thinking_and_answer
-from r1lit.verifiers import FunctionalCodeVerifier, Grader, Verifier, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, FunctionalCodeVerifier, Grader, Verifier
 from r1lit.verifiers.base import conclude
 from r1lit.verifiers.code import CodeBlock, find_code
 from r1lit.worlds.language import CAPITALS, NOUNS
@@ -311,8 +311,9 @@ class WorldGrader(Grader):
     """The default verifiers, ``world`` for requests, and a quicker one for programs."""
 
     def __init__(self) -> None:
-        own = {"world": WorldVerifier(), "functional_code": WorldCodeVerifier()}
-        super().__init__({**default_verifiers(), **own})
+        verifiers = DefaultVerifiers()
+        verifiers.update(world=WorldVerifier(), functional_code=WorldCodeVerifier())
+        super().__init__(verifiers)
 
 
 class _RequestMetric(RewardFunction):

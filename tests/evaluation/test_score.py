@@ -18,10 +18,10 @@ from r1lit.evaluation.compare import compare_runs
 from r1lit.evaluation.score import NEEDS, problem_of
 from r1lit.verifiers import (
     CountdownVerifier,
+    DefaultVerifiers,
     Grader,
     MathVerifier,
     Verifier,
-    default_verifiers,
 )
 
 LINES = [
@@ -274,7 +274,7 @@ def test_the_error_of_one_line_is_absent(tmp_path, grader):
 
 
 def test_help_names_every_verifier_and_what_it_needs(capsys):
-    assert set(NEEDS) == set(default_verifiers())
+    assert set(NEEDS) == set(DefaultVerifiers())
     with pytest.raises(SystemExit):
         score.main(["--help"])
     shown = capsys.readouterr().out

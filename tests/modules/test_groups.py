@@ -14,7 +14,7 @@ from r1lit.batches import (
     join_rollouts,
     take_groups,
 )
-from r1lit.modules.memory_plan import BatchPlan
+from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollouts import collect_mixed, mixed_groups
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")

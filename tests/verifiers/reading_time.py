@@ -27,7 +27,7 @@ from r1lit.rewards import (
 )
 from r1lit.text import extract, notation, scored_text
 from r1lit.text.scored_text import step_ends
-from r1lit.verifiers import GenerativeVerifier, MathVerifier, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, GenerativeVerifier, MathVerifier
 from r1lit.verifiers.code import find_code, program_files
 from r1lit.verifiers.generative import read_label, read_verdict
 from r1lit.verifiers.last_expression import last_expression
@@ -124,7 +124,7 @@ def problem_of(name: str) -> Problem:
 def readers() -> dict[str, Callable[[str], object]]:
     """Return by name everything in these rooms that is given what a model wrote."""
     found: dict[str, Callable[[str], object]] = {}
-    verifiers = default_verifiers()
+    verifiers = DefaultVerifiers()
     del verifiers["reasoning_gym"]  # its scorers are another package's, which may be absent
     verifiers |= {"math, last expression": MathVerifier(last_expression=True)}
     for name, verifier in verifiers.items():

@@ -109,7 +109,7 @@ def test_a_verifier_that_is_slow_on_gold_answers_is_named_while_it_decides(monke
             return Verdict(value=1.0, status="right", canonical="7", reason="")
 
     said, lines = threading.Event(), []
-    monkeypatch.setattr("r1lit.verifiers.defaults.SLOW_S", 0.05)
+    monkeypatch.setattr("r1lit.verifiers.gold_answers.SLOW_S", 0.05)
     monkeypatch.setattr("warnings.warn", lambda line: (lines.append(line), said.set()))
     check_gold_answers(Grader({"slow": Slow()}), [problem("a", "slow")], "data.train")
     assert lines and lines[0].startswith("data.train: the verifier 'slow' has not decided about 1")

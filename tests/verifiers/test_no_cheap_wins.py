@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from r1lit.batches import Problem, Verdict
-from r1lit.verifiers import Grader, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader
 from r1lit.verifiers.logic import knights_problem
 
 CHOICES = ["Rome", "Oslo", "Paris", "Lima"]
@@ -53,7 +53,7 @@ NAMES = sorted(PROBLEMS)
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    grader = Grader(default_verifiers())
+    grader = Grader(DefaultVerifiers())
     yield grader
     grader.close()
 
@@ -198,7 +198,7 @@ def test_a_verdict_is_the_same_every_time(grader: Grader):
 
 @pytest.mark.long
 def test_nothing_is_started_until_it_is_used():
-    fresh = default_verifiers()
+    fresh = DefaultVerifiers()
     others = ["functional_code", "ifeval_loose", "ifeval_strict", "none", "stdin_code"]
     others += ["function_call", "json_schema", "reasoning_gym"]  # test_structured has theirs
     others += ["repository"]  # test_repository

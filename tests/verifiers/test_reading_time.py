@@ -14,7 +14,7 @@ import reading_time
 
 import r1lit.rewards
 from r1lit.text import extract, notation, scored_text
-from r1lit.verifiers import default_verifiers
+from r1lit.verifiers import DefaultVerifiers
 
 LIMIT_S = 60  # of CPU time for all cases of one reader, which take about 4
 READERS = reading_time.readers()
@@ -59,7 +59,7 @@ def test_what_is_not_linear_is_found(last_lines: Callable[..., list[str]], name:
 
 def test_every_reader_of_a_response_is_timed():
     assert all(
-        f"verifier {name}" in READERS for name in default_verifiers() if name != "reasoning_gym"
+        f"verifier {name}" in READERS for name in DefaultVerifiers() if name != "reasoning_gym"
     )
     rewards = {name for name in r1lit.rewards.__all__ if name[0].isupper()} - OTHER_REWARDS
     names = {f"reward {getattr(r1lit.rewards, name).name}" for name in rewards}

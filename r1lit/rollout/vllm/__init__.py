@@ -1,5 +1,5 @@
 """Rollouts from vLLM servers: the engine, a server's client, its weights, and its process."""
 
-from r1lit.rollout.vllm.engine import VLLMEngine
+import lazy_loader
 
-__all__ = ["VLLMEngine"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@ from tiny import ROOT
 
 from r1lit.evaluation.suites import load_suite
 from r1lit.evaluation.suites.long_context import LongContext
-from r1lit.verifiers import Grader, default_verifiers
+from r1lit.verifiers import DefaultVerifiers, Grader
 
 DATA = ROOT / ".." / "shared" / "data"
 needs_data = pytest.mark.skipif(
@@ -215,7 +215,7 @@ def test_long_texts_are_as_long_as_they_say_and_hold_their_answer(name):
 
 def verdicts_of(problems, responses):
     """Return the statuses that a grader of the default verifiers gives."""
-    grader = Grader(default_verifiers())
+    grader = Grader(DefaultVerifiers())
     try:
         return [v.status for v in grader.verdicts(responses, problems)]
     finally:

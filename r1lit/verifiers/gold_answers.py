@@ -1,4 +1,4 @@
-"""The default verifiers by their names, and a check of the gold answers of data.
+"""A check of the gold answers of data, with the verifiers that decide about them.
 
 A wrongly mapped column of gold answers is an error at the start, not rewards of 0.
 """
@@ -12,43 +12,7 @@ from contextlib import contextmanager
 from threading import Timer
 
 from r1lit.problems import Problem
-from r1lit.verifiers.base import Grader, NoVerifier, Verifier
-from r1lit.verifiers.choice import ChoiceVerifier
-from r1lit.verifiers.code import FunctionalCodeVerifier, StdinCodeVerifier
-from r1lit.verifiers.countdown import CountdownVerifier, Game24Verifier
-from r1lit.verifiers.exact import ExactVerifier
-from r1lit.verifiers.ifeval import IFEvalVerifier
-from r1lit.verifiers.logic import LogicVerifier
-from r1lit.verifiers.mathematics import MathVerifier
-from r1lit.verifiers.reasoning_gym import ReasoningGymVerifier
-from r1lit.verifiers.repository import RepositoryVerifier
-from r1lit.verifiers.structured import FunctionCallVerifier, JSONSchemaVerifier
-
-
-def default_verifiers(last_expression: bool = False) -> dict[str, Verifier]:
-    """Return every verifier by the name that problems give. None starts a process until used.
-
-    With ``last_expression``, ``math`` reads responses that have no ``<answer>`` and no box at their
-    end: for scoring, not for training.
-    """
-    return {
-        "choice": ChoiceVerifier(),
-        "countdown": CountdownVerifier(),
-        "exact": ExactVerifier(),
-        "function_call": FunctionCallVerifier(),
-        "functional_code": FunctionalCodeVerifier(),
-        "game24": Game24Verifier(),
-        "ifeval_loose": IFEvalVerifier(loose=True),
-        "ifeval_strict": IFEvalVerifier(),
-        "json_schema": JSONSchemaVerifier(),
-        "logic": LogicVerifier(),
-        "math": MathVerifier(last_expression=last_expression),
-        "none": NoVerifier(),
-        "reasoning_gym": ReasoningGymVerifier(),
-        "repository": RepositoryVerifier(),
-        "stdin_code": StdinCodeVerifier(),
-    }
-
+from r1lit.verifiers.base import Grader
 
 SAMPLE = 8
 SLOW_S = 5.0

@@ -1,0 +1,37 @@
+from .loading import (
+    context_length as context_length,
+    load_config as load_config,
+    load_policy as load_policy,
+    load_reward_config as load_reward_config,
+    load_reward_model as load_reward_model,
+    load_tokenizer as load_tokenizer,
+)
+from .outputs import (
+    Compute as Compute,
+    CrossEntropy as CrossEntropy,
+    Divergences as Divergences,
+    Logits as Logits,
+    LogProbs as LogProbs,
+    PolicyOutput as PolicyOutput,
+    Scores as Scores,
+    States as States,
+    TopScores as TopScores,
+)
+from .policy import (
+    HiddenStates as HiddenStates,
+    Policy as Policy,
+    Responses as Responses,
+    evaluating as evaluating,
+    is_packed as is_packed,
+    rope_limit as rope_limit,
+)
+from .scalar_head import ScalarModel as ScalarModel
+from .source import ModelSource as ModelSource
+from .teacher import (
+    FullScores as FullScores,
+    ModelTeacher as ModelTeacher,
+    ServerTeacher as ServerTeacher,
+    Teacher as Teacher,
+    Teachers as Teachers,
+    check_same_vocabulary as check_same_vocabulary,
+)

@@ -1,0 +1,28 @@
+from .base import (
+    DefaultVerifiers as DefaultVerifiers,
+    Grader as Grader,
+    NoVerifier as NoVerifier,
+    Verifier as Verifier,
+)
+from .choice import ChoiceVerifier as ChoiceVerifier
+from .code import (
+    FunctionalCodeVerifier as FunctionalCodeVerifier,
+    StdinCodeVerifier as StdinCodeVerifier,
+)
+from .countdown import CountdownVerifier as CountdownVerifier, Game24Verifier as Game24Verifier
+from .exact import ExactVerifier as ExactVerifier
+from .generative import (
+    GenerativePreference as GenerativePreference,
+    GenerativeVerifier as GenerativeVerifier,
+    PreferenceJudge as PreferenceJudge,
+)
+from .gold_answers import check_gold_answers as check_gold_answers
+from .ifeval import IFEvalVerifier as IFEvalVerifier
+from .logic import LogicVerifier as LogicVerifier
+from .mathematics import MathVerifier as MathVerifier
+from .reasoning_gym import ReasoningGymVerifier as ReasoningGymVerifier
+from .repository import RepositoryVerifier as RepositoryVerifier
+from .structured import (
+    FunctionCallVerifier as FunctionCallVerifier,
+    JSONSchemaVerifier as JSONSchemaVerifier,
+)
