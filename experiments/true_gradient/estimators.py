@@ -21,7 +21,7 @@ from r1lit import objectives
 from r1lit.batches import Response, Rollout
 from r1lit.modules.updates import with_selection
 from r1lit.objectives import LossInputs, Objective
-from r1lit.objectives.advantages import whitened
+from r1lit.objectives.reward_shaping import whitened
 
 WHITENED = ("REINFORCE++",)
 """Estimators whose advantages are whitened over the batch."""

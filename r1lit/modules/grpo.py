@@ -37,7 +37,7 @@ from r1lit.modules.updates import (
     without_truncated,
 )
 from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.objectives.advantages import whitened, with_kl_in_reward
+from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
 from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
 from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.rewards import Reward

@@ -24,7 +24,8 @@ from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.rollouts import RolloutWorker, Timings
 from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import GAE, Objective, ValueObjective
-from r1lit.objectives.advantages import monte_carlo_returns_BT, with_kl_in_reward
+from r1lit.objectives.gae import monte_carlo_returns_BT
+from r1lit.objectives.reward_shaping import with_kl_in_reward
 from r1lit.policy import ModelSource, load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling

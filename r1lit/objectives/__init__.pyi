@@ -1,18 +1,12 @@
 from .advantages import (
-    GAE as GAE,
     AdvantageEstimator as AdvantageEstimator,
     GroupCentered as GroupCentered,
     GroupEstimator as GroupEstimator,
     GroupNormalized as GroupNormalized,
-    ImplicitProcess as ImplicitProcess,
-    Kept as Kept,
     LeaveOneOut as LeaveOneOut,
     MeanNormalized as MeanNormalized,
-    NoBaseline as NoBaseline,
-    ProcessSupervision as ProcessSupervision,
-    RewardsApart as RewardsApart,
-    TurnReturns as TurnReturns,
 )
+from .cispo import CISPO as CISPO
 from .corrections import (
     Correction as Correction,
     MaskedImportanceSampling as MaskedImportanceSampling,
@@ -27,36 +21,35 @@ from .distillation import (
     ReverseKL as ReverseKL,
     SampledReverseKL as SampledReverseKL,
 )
+from .dppo import DPPO as DPPO
+from .entropy_bonus import EntropyBonus as EntropyBonus
+from .gae import GAE as GAE
+from .gmpo import GMPO as GMPO
+from .grpo import DAPO as DAPO, GRPO as GRPO, DrGRPO as DrGRPO, GRPOSequence as GRPOSequence
+from .gspo import GSPO as GSPO, GSPOToken as GSPOToken
+from .no_baseline import Kept as Kept, NoBaseline as NoBaseline
 from .objective import (
     ClippedObjective as ClippedObjective,
-    EntropyBonus as EntropyBonus,
     LossInputs as LossInputs,
     LossOutputs as LossOutputs,
     Objective as Objective,
     SymmetricClip as SymmetricClip,
 )
-from .policy_gradient import (
-    CISPO as CISPO,
-    DAPO as DAPO,
-    DPPO as DPPO,
-    GMPO as GMPO,
-    GRPO as GRPO,
-    GSPO as GSPO,
-    PPO as PPO,
-    RLOO as RLOO,
-    SAPO as SAPO,
-    DrGRPO as DrGRPO,
-    GRPOSequence as GRPOSequence,
-    GSPOToken as GSPOToken,
-    PolicyGradient as PolicyGradient,
-    ValueObjective as ValueObjective,
-)
+from .per_reward import RewardsApart as RewardsApart
+from .policy_gradient import RLOO as RLOO, PolicyGradient as PolicyGradient
+from .ppo import PPO as PPO, ValueObjective as ValueObjective
 from .preference import (
     DPO as DPO,
     BradleyTerry as BradleyTerry,
     RewardObjective as RewardObjective,
     SafeUnsafe as SafeUnsafe,
     StepCrossEntropy as StepCrossEntropy,
+)
+from .sapo import SAPO as SAPO
+from .step_advantages import (
+    ImplicitProcess as ImplicitProcess,
+    ProcessSupervision as ProcessSupervision,
+    TurnReturns as TurnReturns,
 )
 from .terms import (
     KL_ESTIMATORS as KL_ESTIMATORS,

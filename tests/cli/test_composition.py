@@ -118,7 +118,7 @@ def test_another_class_and_its_arguments_may_come_apart(composed):
         model(objective={"class_path": "GRPO", "init_args": {"epsilon": 3.0}}),
         model(
             objective={
-                "class_path": "r1lit.objectives.policy_gradient.GRPO",
+                "class_path": "r1lit.objectives.grpo.GRPO",
                 "init_args": {"epsilon": 3},
             }
         ),

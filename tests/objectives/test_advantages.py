@@ -18,7 +18,7 @@ from r1lit.objectives import (
     PolicyGradient,
     RewardsApart,
 )
-from r1lit.objectives.advantages import whitened, with_kl_in_reward
+from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
 
 ESTIMATORS = [GroupNormalized(), GroupNormalized(std="sample"), GroupCentered(), LeaveOneOut()]
 REWARD_PG = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.1, 0.1, 1.1, 0.1]], dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 from test_batches import rollout
 
 from r1lit.objectives import GAE, PPO, GroupCentered, ValueObjective
-from r1lit.objectives.advantages import gae_BT, monte_carlo_returns_BT, token_rewards_BT
+from r1lit.objectives.gae import gae_BT, monte_carlo_returns_BT, token_rewards_BT
 
 LENGTHS = torch.tensor([2, 1, 4, 4, 3, 4])
 

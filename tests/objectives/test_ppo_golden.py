@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from r1lit.objectives import PPO, LossInputs, ValueObjective
-from r1lit.objectives.advantages import gae_BT
+from r1lit.objectives.gae import gae_BT
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ppo_openrlhf.json"
 SETTINGS = [(1.0, 0.95, 0.2), (0.99, 0.9, 0.1), (1.0, 1.0, 0.5)]

@@ -10,19 +10,16 @@ import torch
 
 from r1lit.batches import Problem, Response, Rollout, Verdict
 from r1lit.objectives.advantages import (
-    GAE,
     AdvantageEstimator,
     GroupCentered,
     GroupNormalized,
-    ImplicitProcess,
-    Kept,
     LeaveOneOut,
     MeanNormalized,
-    NoBaseline,
-    ProcessSupervision,
-    TurnReturns,
-    with_kl_in_reward,
 )
+from r1lit.objectives.gae import GAE
+from r1lit.objectives.no_baseline import Kept, NoBaseline
+from r1lit.objectives.reward_shaping import with_kl_in_reward
+from r1lit.objectives.step_advantages import ImplicitProcess, ProcessSupervision, TurnReturns
 
 SAMPLED = torch.tensor(
     [[1, 1, 0, 0, 1, 1], [1, 0, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 1, 0]]
