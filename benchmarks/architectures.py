@@ -31,11 +31,11 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
 from benchmarks.tiny_configs import VOCABULARY, causal_model_types, tiny_config
-from r1lit.batches import PackedRows
 from r1lit.data.packing import EncodedDocument, build_rows
 from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_policy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.in_process import find_decoding_method
+from r1lit.supervised_batches import PackedRows
 
 PAGE = Path(__file__).parents[1] / "docs" / "MODEL_FAMILIES.md"
 PATHS = {

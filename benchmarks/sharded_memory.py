@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from benchmarks.worker import ALLOCATOR, Gate, Worker, peak_rss_mb, reset_peak_rss
-from r1lit.batches import PackedRows
 from r1lit.device.cpu.machine import return_memory
 from r1lit.modules.base import PolicyModule
 from r1lit.policy import CrossEntropy
 from r1lit.rollout.vllm.weights import write_weights
+from r1lit.supervised_batches import PackedRows
 
 RANKS = 2
 MB = 2**20

@@ -36,7 +36,7 @@ from r1lit.metrics.estimates import Graded, accuracy
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.engine import texts_of
+from r1lit.rollout.request import texts_of
 from r1lit.seeding import permutation
 from r1lit.text.extract import extract_final
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end

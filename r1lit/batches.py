@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor
 
 from r1lit.problems import Problem, Response, Status, Verdict
 
 __all__ = [
     "Candidates",
-    "PackedRows",
-    "PreferenceBatch",
     "Problem",
     "PromptBatch",
     "Response",
@@ -30,14 +28,7 @@ __all__ = [
     "Status",
     "TokenValues",
     "Verdict",
-    "join_rollouts",
-    "of_all_ranks",
-    "of_first_rank",
-    "own_rank",
-    "take_groups",
 ]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,68 +203,6 @@ class Rollout:
         return [self.responses[p * size : (p + 1) * size] for p in range(self.num_prompts)]
 
 
-PER_ROW = (
-    *("response_BT", "length_B", "loss_mask_BT"),
-    *("logp_sampler_BT", "logp_old_BT", "advantage_BT"),
-)
-OPTIONAL = ("reward_BT", "step_end_BT", "version_BT", "environment_BT")
-
-
-def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
-    """Return the rollout of some of the groups."""
-    assert rollout.value_BT is None and rollout.correction_BT is None
-    size = rollout.group_size
-    rows = [p * size + g for p in groups for g in range(size)]
-    index_P = torch.tensor(list(groups), dtype=torch.long, device=rollout.reward_PG.device)
-    index_B = torch.tensor(rows, dtype=torch.long, device=rollout.response_BT.device)
-    return replace(
-        rollout,
-        prompts=tuple(rollout.prompts[p] for p in groups),
-        responses=tuple(rollout.responses[b] for b in rows),
-        rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
-        reward_PG=rollout.reward_PG[index_P],
-        candidates=rollout.candidates and tuple(rollout.candidates[b] for b in rows),
-        **{name: getattr(rollout, name)[index_B] for name in _per_row(rollout)},
-    )
-
-
-def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
-    """Put rollouts of one iteration below each other, padded to the longest response."""
-    first = rollouts[0]
-    assert all(r.value_BT is None and r.correction_BT is None for r in rollouts)
-    if len(rollouts) == 1:
-        return first
-    assert all(r.iteration == first.iteration for r in rollouts)
-    assert all(r.group_size == first.group_size for r in rollouts)
-    width = max(r.response_BT.shape[1] for r in rollouts)
-    names = dict.fromkeys(name for r in rollouts for name in _per_row(r))
-
-    def joined(name: str) -> Tensor:
-        given = [getattr(r, name) for r in rollouts]
-        dtype = next(t.dtype for t in given if t is not None)
-        parts = [
-            torch.zeros_like(r.response_BT, dtype=dtype) if t is None else t
-            for r, t in zip(rollouts, given, strict=True)
-        ]
-        if parts[0].ndim == 2:
-            parts = [nn.functional.pad(t, (0, width - t.shape[1])) for t in parts]
-        return torch.cat(parts)
-
-    return replace(
-        first,
-        prompts=tuple(p for r in rollouts for p in r.prompts),
-        responses=tuple(x for r in rollouts for x in r.responses),
-        rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
-        reward_PG=torch.cat([r.reward_PG for r in rollouts]),
-        candidates=first.candidates and tuple(c for r in rollouts for c in r.candidates or ()),
-        **{name: joined(name) for name in names},  # type: ignore[arg-type]
-    )
-
-
-def _per_row(rollout: Rollout) -> list[str]:
-    return [*PER_ROW, *(name for name in OPTIONAL if getattr(rollout, name) is not None)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenValues:
     """The training forward's outputs on a rollout's first rows, before any update.
@@ -283,86 +212,3 @@ class TokenValues:
 
     logp_BT: Tensor
     entropy_BT: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackedRows:
-    """Rows of documents packed end to end for supervised training.
-
-    ``input_ids_RL`` holds R rows of L tokens; ``position_ids_RL`` restarts at 0 at each document,
-    which is how attention is kept within it; ``loss_mask_RL`` is true at the tokens whose
-    prediction counts. ``iteration`` is the index of the batch in the run.
-    """
-
-    iteration: int
-    input_ids_RL: Tensor
-    position_ids_RL: Tensor
-    loss_mask_RL: Tensor
-
-    def __post_init__(self) -> None:
-        shape = self.input_ids_RL.shape
-        assert self.input_ids_RL.ndim == 2, shape
-        assert self.position_ids_RL.shape == shape
-        assert self.loss_mask_RL.shape == shape and self.loss_mask_RL.dtype == torch.bool
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedRows:
-        """Return a copy on ``device``."""
-        return PackedRows(
-            iteration=self.iteration,
-            input_ids_RL=self.input_ids_RL.to(device, non_blocking=non_blocking),
-            position_ids_RL=self.position_ids_RL.to(device, non_blocking=non_blocking),
-            loss_mask_RL=self.loss_mask_RL.to(device, non_blocking=non_blocking),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreferenceBatch:
-    """Examples that a reward model learns from: N of them, each of K rows of token ids.
-
-    K is 2 for pairs, chosen first, and 1 for labelled responses. ``lengths`` counts the tokens of
-    each row's response, prompt and EOS left out. ``label_N`` is 1 for a pair and for a safe
-    response, 0 for an unsafe one. ``groups`` name what examples share, such as a prompt.
-
-    Where steps are labelled, ``step_places`` are each example's tokens at which its steps end, by
-    their index in its only row, and ``step_labels`` their labels.
-    """
-
-    iteration: int
-    rows: tuple[tuple[tuple[int, ...], ...], ...]
-    lengths: tuple[tuple[int, ...], ...]
-    label_N: Tensor
-    groups: tuple[str, ...]
-    step_places: tuple[tuple[int, ...], ...] = ()
-    step_labels: tuple[tuple[float, ...], ...] = ()
-
-    def __post_init__(self) -> None:
-        num = len(self.rows)
-        assert num == len(self.lengths) == len(self.groups) and self.label_N.shape == (num,)
-        assert len({len(rows) for rows in self.rows}) <= 1, "all examples are of one kind"
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> PreferenceBatch:
-        """Return itself: rows are plain integers, the module pads and places them."""
-        return self
-
-
-def of_all_ranks(own: T) -> list[T]:
-    """Return what each rank holds of something, in their order; ``[own]`` in a single process.
-
-    All ranks call it. Tensors should be on the CPU.
-    """
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return [own]
-    ranks: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(ranks, own)
-    return ranks
-
-
-def of_first_rank(own: T) -> T:
-    """Return what rank 0 holds of something; all ranks call it."""
-    return of_all_ranks(own)[0]
-
-
-def own_rank() -> int:
-    """Return this process's rank, 0 if it is alone."""
-    is_alone = not (distributed.is_available() and distributed.is_initialized())
-    return 0 if is_alone else distributed.get_rank()

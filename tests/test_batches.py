@@ -7,7 +7,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 
-from r1lit.batches import PackedRows, Problem, PromptBatch, Response, Rollout, Verdict
+from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
+from r1lit.supervised_batches import PackedRows
 
 PROBLEMS = tuple(Problem(uid=f"u{p}", question="?", answer="1", source="s") for p in range(3))
 

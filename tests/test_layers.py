@@ -24,12 +24,13 @@ LAYERS = (
     {"metrics"},
     {"endpoint", "objectives", "sandbox", "text"},
     {"device"},
-    {"batches", "seeding", "files"},
+    {"groups"},
+    {"batches", "supervised_batches", "ranks", "seeding", "files"},
     {"problems", "errors"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}
-WORDS_AND_EQUATIONS = {"objectives", "batches", "seeding"}
+WORDS_AND_EQUATIONS = {"objectives", "batches", "groups", "supervised_batches", "seeding"}
 HOMELESS = {"utils", "util", "helpers", "common", "core", "misc"}
 
 

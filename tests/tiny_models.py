@@ -27,8 +27,8 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from r1lit.batches import PackedRows
 from r1lit.policy import Logits, LogProbs, Policy, Responses
+from r1lit.supervised_batches import PackedRows
 
 PAD, BOS, EOS = 0, 1, 2
 VOCABULARY = 262

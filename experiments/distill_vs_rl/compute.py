@@ -23,8 +23,9 @@ from typing import Any
 import lightning.pytorch as pl
 
 from benchmarks.flops import Shape, training_flops
-from r1lit.batches import PackedRows, Rollout
+from r1lit.batches import Rollout
 from r1lit.files import replace_file
+from r1lit.supervised_batches import PackedRows
 
 
 class ComputeCount(pl.Callback):

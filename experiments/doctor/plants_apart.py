@@ -13,8 +13,8 @@ from r1lit.batches import Problem, Verdict
 from r1lit.objectives import EntropyBonus, LossInputs
 from r1lit.policy import Policy
 from r1lit.rollout import InProcessEngine, ModelSpec, OnFinished, Request, Sampling
-from r1lit.rollout.engine import sample_tokens
 from r1lit.rollout.in_process import Batch, Constraint, StoppingCriterion
+from r1lit.rollout.next_token import sample_tokens
 from r1lit.verifiers import DefaultVerifiers, Verifier
 
 

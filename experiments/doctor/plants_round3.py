@@ -15,8 +15,8 @@ from r1lit.data import ProblemSource
 from r1lit.objectives import DrGRPO, LossInputs, LossOutputs
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, OnFinished, Request, Sampling
-from r1lit.rollout.engine import sample_tokens
 from r1lit.rollout.in_process import Batch, Constraint
+from r1lit.rollout.next_token import sample_tokens
 from r1lit.text.extract import extract_final
 from r1lit.verifiers import DefaultVerifiers, Verifier
 

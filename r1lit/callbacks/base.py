@@ -10,7 +10,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from r1lit.batches import Rollout, of_all_ranks
+from r1lit.batches import Rollout
+from r1lit.ranks import of_all_ranks
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from r1lit.errors import check_at_least
 from r1lit.metrics.language import language_of
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.source import policy_fingerprint
-from r1lit.rewards.base import import_path
+from r1lit.rewards.plain import import_path
 from r1lit.rollout import (
     Completion,
     InProcessEngine,

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import Problem, Rollout, of_all_ranks
+from r1lit.batches import Problem, Rollout
 from r1lit.data.difficulty import Difficulty, DifficultySampler
 from r1lit.data.loaders import (
     FixedSampler,
@@ -43,6 +43,7 @@ from r1lit.data.sources import (
 )
 from r1lit.environments import ChatTurns, Environment, TurnFormat, TurnLimits
 from r1lit.errors import check_at_least, hint
+from r1lit.ranks import of_all_ranks
 from r1lit.text.prompts import CHAT, Conversation, question_of, squeezed, turn_end
 
 

@@ -20,10 +20,11 @@ from typing import Any, Generic, TypeVar
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_warn
 
-from r1lit.batches import PackedRows, Problem, PromptBatch
+from r1lit.batches import Problem, PromptBatch
 from r1lit.data.difficulty import DifficultySampler
 from r1lit.data.packing import EncodedDocument, LossOn, build_rows
 from r1lit.seeding import permutation
+from r1lit.supervised_batches import PackedRows
 
 
 class ShuffledSampler:

@@ -22,9 +22,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import PackedRows
 from r1lit.data.sources import Document
 from r1lit.seeding import permutation
+from r1lit.supervised_batches import PackedRows
 from r1lit.text.prompts import (
     CHAT,
     Conversation,

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.batches import PreferenceBatch
 from r1lit.data.loaders import (
     FixedSampler,
     Loader,
@@ -24,6 +23,7 @@ from r1lit.data.loaders import (
 from r1lit.data.preferences import Example, PreferenceSource
 from r1lit.errors import check_at_least
 from r1lit.seeding import permutation
+from r1lit.supervised_batches import PreferenceBatch
 from r1lit.text.prompts import squeezed
 from r1lit.text.scored_text import ScoredRow, ScoreOn, encode_scored, scored_part
 

@@ -25,12 +25,13 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from r1lit.batches import PromptBatch, Rollout, of_all_ranks
+from r1lit.batches import PromptBatch, Rollout
 from r1lit.data.loaders import shard
 from r1lit.modules.base import updates_of_run
 from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
+from r1lit.ranks import of_all_ranks
 from r1lit.rollout import Completion, RolloutEngine
-from r1lit.rollout.engine import as_tensors, completions_of
+from r1lit.rollout.stored_completions import as_tensors, completions_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from r1lit.batches import PreferenceBatch, Rollout
+from r1lit.batches import Rollout
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.reward import RewardModule, pair_metrics
 from r1lit.modules.sharding import whole_weights
@@ -25,6 +25,7 @@ from r1lit.policy.scalar_head import split_by_length
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
 from r1lit.seeding import permutation
+from r1lit.supervised_batches import PreferenceBatch
 
 
 def log_ratios(

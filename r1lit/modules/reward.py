@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from r1lit.batches import PreferenceBatch, of_all_ranks
 from r1lit.errors import check_at_least
 from r1lit.metrics.reward_models import (
     Report,
@@ -32,6 +31,8 @@ from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective, StepCrossEntropy
 from r1lit.policy import ModelSource, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar_head import MEAN, STD, score_rows, score_steps, split_by_length
+from r1lit.ranks import of_all_ranks
+from r1lit.supervised_batches import PreferenceBatch
 from r1lit.text.scored_text import step_ends
 
 

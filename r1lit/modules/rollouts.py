@@ -30,10 +30,9 @@ from r1lit.batches import (
     Status,
     TokenValues,
     Verdict,
-    join_rollouts,
-    take_groups,
 )
 from r1lit.environments import SingleTurn
+from r1lit.groups import join_rollouts, take_groups
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import whole_weights
 from r1lit.modules.updates import micro_batches, move_states, token_values

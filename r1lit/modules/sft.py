@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from r1lit.batches import PackedRows
 from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
@@ -16,6 +15,7 @@ from r1lit.modules.updates import LossAccumulator
 from r1lit.policy import CrossEntropy, ModelSource
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.supervised_batches import PackedRows
 from r1lit.verifiers import Grader
 
 

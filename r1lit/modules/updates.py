@@ -20,11 +20,12 @@ from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from r1lit.batches import Candidates, Rollout, TokenValues, of_all_ranks
+from r1lit.batches import Candidates, Rollout, TokenValues
 from r1lit.modules.sharding import idle_forwards
 from r1lit.objectives import LossInputs, Objective
 from r1lit.objectives.terms import covariance_N, masked_sum, mismatch_sums, num_selected
 from r1lit.policy import LogProbs, Policy, Responses, evaluating
+from r1lit.ranks import of_all_ranks
 from r1lit.seeding import generator
 
 # micro-batches

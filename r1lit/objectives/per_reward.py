@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from r1lit.batches import Rollout, of_all_ranks
+from r1lit.batches import Rollout
 from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
+from r1lit.ranks import of_all_ranks
 
 
 class RewardsApart(AdvantageEstimator):

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from r1lit.batches import Candidates, PackedRows
+from r1lit.batches import Candidates
 from r1lit.device import backend
 from r1lit.policy.adapter import Adapter
 from r1lit.policy.attention import (
@@ -32,6 +32,7 @@ from r1lit.policy.attention import (
 )
 from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
 from r1lit.policy.shards import StoredWeight, whole
+from r1lit.supervised_batches import PackedRows
 
 
 class ModelWrapper(nn.Module):

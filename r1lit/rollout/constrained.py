@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from r1lit.problems import Problem
-from r1lit.rollout.engine import ModelSpec, OnFinished, Request
+from r1lit.rollout.engine import ModelSpec
 from r1lit.rollout.in_process import Batch, Constraint, InProcessEngine
+from r1lit.rollout.request import OnFinished, Request
 
 MISSING = (
     "engine: ConstrainedEngine needs the package llguidance 1.9;"

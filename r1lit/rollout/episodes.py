@@ -24,7 +24,9 @@ from r1lit.batches import Candidates, Rollout
 from r1lit.environments import Environment, Episode, Reply, StepResult, TurnFormat, TurnLimits
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
-from r1lit.rollout.engine import Completion, Feed, OnFinished, Request, RolloutEngine
+from r1lit.rollout.engine import RolloutEngine
+from r1lit.rollout.feed import Feed
+from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.seeding import name_of
 from r1lit.verifiers import Grader
 

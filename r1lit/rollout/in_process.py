@@ -29,19 +29,10 @@ from r1lit.policy import Policy, evaluating, is_packed
 from r1lit.policy.source import first_line
 from r1lit.policy.support import nudged, trial
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
-from r1lit.rollout.engine import (
-    Completion,
-    FinishReason,
-    ModelSpec,
-    OnFinished,
-    Request,
-    RolloutEngine,
-    Sampling,
-    Uniforms,
-    sample_tokens,
-    sample_with_candidates,
-    stream_to_list,
-)
+from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
+from r1lit.rollout.request import Completion, FinishReason, OnFinished, Request
+from r1lit.rollout.sampling import Sampling, Uniforms
 from r1lit.rollout.shared_prompts import (
     Decoder,
     SharedPromptDecoding,

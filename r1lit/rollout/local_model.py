@@ -18,8 +18,10 @@ from r1lit.endpoint.chat import ChatReply
 from r1lit.endpoint.client import PermanentError
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.source import policy_fingerprint
-from r1lit.rollout.engine import Completion, ModelSpec, Request, RolloutEngine, Sampling, texts_of
+from r1lit.rollout.engine import ModelSpec, RolloutEngine
 from r1lit.rollout.in_process import InProcessEngine
+from r1lit.rollout.request import Completion, Request, texts_of
+from r1lit.rollout.sampling import Sampling
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
 
 LINGER_S = 0.02  # how long a batch waits for a further call

@@ -24,15 +24,9 @@ from r1lit.endpoint.client import (
     token_count,
 )
 from r1lit.errors import check_at_least
-from r1lit.rollout.engine import (
-    Completion,
-    ModelSpec,
-    OnFinished,
-    Request,
-    RolloutEngine,
-    Sampling,
-    stream_to_list,
-)
+from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.request import Completion, OnFinished, Request
+from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.vllm.client import check_tokenizer
 from r1lit.seeding import generator
 

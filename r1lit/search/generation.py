@@ -13,7 +13,7 @@ import torch
 from r1lit.errors import check_at_least
 from r1lit.problems import Problem
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
-from r1lit.rollout.engine import FinishReason
+from r1lit.rollout.request import FinishReason
 from r1lit.seeding import name_of
 
 

@@ -9,8 +9,9 @@ from .code import (
     FunctionalCodeVerifier as FunctionalCodeVerifier,
     StdinCodeVerifier as StdinCodeVerifier,
 )
-from .countdown import CountdownVerifier as CountdownVerifier, Game24Verifier as Game24Verifier
+from .countdown import CountdownVerifier as CountdownVerifier
 from .exact import ExactVerifier as ExactVerifier
+from .game24 import Game24Verifier as Game24Verifier
 from .generative import (
     GenerativePreference as GenerativePreference,
     GenerativeVerifier as GenerativeVerifier,

@@ -91,7 +91,7 @@ DEFAULTS = {
     "exact": "r1lit.verifiers.exact.ExactVerifier",
     "function_call": "r1lit.verifiers.structured.FunctionCallVerifier",
     "functional_code": "r1lit.verifiers.code.FunctionalCodeVerifier",
-    "game24": "r1lit.verifiers.countdown.Game24Verifier",
+    "game24": "r1lit.verifiers.game24.Game24Verifier",
     "ifeval_loose": "r1lit.verifiers.ifeval.IFEvalVerifier",
     "ifeval_strict": "r1lit.verifiers.ifeval.IFEvalVerifier",
     "json_schema": "r1lit.verifiers.structured.JSONSchemaVerifier",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from trainer_doubles import ListDocuments, ListProblems, Recorder, make_trainer, numbered
 
-from r1lit.batches import PackedRows, PromptBatch
+from r1lit.batches import PromptBatch
 from r1lit.data import (
     Document,
     EvaluationOptions,
@@ -17,6 +17,7 @@ from r1lit.data import (
     TableProblems,
 )
 from r1lit.data.packing import encode_prompts
+from r1lit.supervised_batches import PackedRows
 from r1lit.text.prompts import render
 
 WORDS = [Document(prompt="p" * (i % 3), response="r" * (1 + i)) for i in range(12)]

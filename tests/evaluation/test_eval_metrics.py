@@ -9,7 +9,7 @@ import pytest
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.evaluation.run_folder import eval_metrics_of
 from r1lit.rewards import RewardFunction
-from r1lit.rewards.base import as_reward
+from r1lit.rewards.plain import as_reward
 
 
 def response(text, kind):

@@ -17,9 +17,9 @@ from experiments.compose import merge
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.report import as_table
 from experiments.sweep import read_sweep
-from r1lit.batches import PackedRows
 from r1lit.files import held, read_records, write_records
 from r1lit.policy import load_config
+from r1lit.supervised_batches import PackedRows
 
 WORLD = "r1lit.worlds.WorldCountdown"
 

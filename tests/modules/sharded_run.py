@@ -15,9 +15,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 
 from benchmarks.sharded_memory import plain_trainer
-from r1lit.batches import PackedRows
 from r1lit.modules.base import PolicyModule, clip_gradients, gradient_norm
 from r1lit.policy import CrossEntropy
+from r1lit.supervised_batches import PackedRows
 
 NUM_TARGETS = (9, 3)  # of the two rows, one of each rank: a mean of means would differ
 

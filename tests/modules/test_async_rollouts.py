@@ -25,7 +25,8 @@ from r1lit.modules import GRPOModule
 from r1lit.modules.updates import token_values
 from r1lit.objectives import GRPO
 from r1lit.rollout import Completion, InProcessEngine, Sampling
-from r1lit.rollout.engine import as_tensors, completions_of, stream_to_list
+from r1lit.rollout.engine import stream_to_list
+from r1lit.rollout.stored_completions import as_tensors, completions_of
 
 CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 UPDATES = 2  # of an iteration

@@ -18,7 +18,7 @@ from r1lit.cli import main
 from r1lit.policy import Policy, Responses
 from r1lit.policy.scalar_head import ScalarModel
 from r1lit.rollout import Completion, InProcessEngine
-from r1lit.rollout.engine import as_tensors, completions_of
+from r1lit.rollout.stored_completions import as_tensors, completions_of
 
 
 class Interrupted(InProcessEngine):

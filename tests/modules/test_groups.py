@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from r1lit.batches import (
-    Problem,
-    PromptBatch,
-    Response,
-    Rollout,
-    Verdict,
-    join_rollouts,
-    take_groups,
-)
+from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
+from r1lit.groups import join_rollouts, take_groups
 from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollouts import collect_mixed, mixed_groups
 

@@ -15,7 +15,6 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from benchmarks.models import model_config
-from r1lit.batches import PackedRows
 from r1lit.modules.memory_plan import (
     GB,
     LIBRARIES,
@@ -28,6 +27,7 @@ from r1lit.modules.memory_plan import (
     read_settings,
 )
 from r1lit.policy import CrossEntropy, Policy
+from r1lit.supervised_batches import PackedRows
 
 CONFIG = partial(
     LlamaConfig,

@@ -13,13 +13,15 @@ from test_async_rollouts import CORRECTION, Keep, callbacks
 from test_resume import assert_equal, everything
 from tiny import data, grpo_config, merge, model
 
-from r1lit.batches import Candidates, join_rollouts, take_groups
+from r1lit.batches import Candidates
 from r1lit.cli import main
+from r1lit.groups import join_rollouts, take_groups
 from r1lit.modules.updates import responses_of
 from r1lit.policy import LogProbs
 from r1lit.policy.outputs import Predictions
 from r1lit.rollout import Completion, InProcessEngine, Sampling, check_trains
-from r1lit.rollout.engine import as_tensors, completions_of, sample_tokens, sample_with_candidates
+from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
+from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.vllm.engine import VLLMEngine
 
 PROBABILITY_V = torch.tensor([0.05, 0.4, 0.15, 0.1, 0.3])

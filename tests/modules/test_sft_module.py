@@ -12,9 +12,9 @@ import yaml
 from safetensors.torch import load_file
 from tiny import merge
 
-from r1lit.batches import PackedRows
 from r1lit.cli import main
 from r1lit.modules import SFTModule
+from r1lit.supervised_batches import PackedRows
 
 
 @pytest.fixture

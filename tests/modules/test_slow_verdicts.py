@@ -28,7 +28,7 @@ from r1lit.modules.async_rollouts import Pending
 from r1lit.modules.rollouts import AsyncGrading, Timings
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import Completion
-from r1lit.rollout.engine import as_tensors, completions_of
+from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.verifiers import Grader, Verifier
 
 CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}

@@ -9,11 +9,11 @@ import torch
 from http_server import ScoringServer
 from tiny_models import VOCABULARY, make_policy, make_tokenizer
 
-from r1lit.batches import PackedRows
 from r1lit.endpoint import Endpoint
 from r1lit.endpoint.client import SetupError
 from r1lit.objectives import ForwardKL, ReverseKL, SampledReverseKL
 from r1lit.policy import Divergences, FullScores, Logits, Responses, ServerTeacher, TopScores
+from r1lit.supervised_batches import PackedRows
 
 MODEL = make_policy("qwen2")
 STUDENT = make_policy("llama")

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from r1lit.rollout import Sampling
-from r1lit.rollout.engine import BLOCK, Uniforms, sample_tokens
+from r1lit.rollout.next_token import BLOCK, sample_tokens
+from r1lit.rollout.sampling import Uniforms
 
 PROBABILITY_V = torch.tensor([0.05, 0.4, 0.15, 0.1, 0.3])
 GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:-1]

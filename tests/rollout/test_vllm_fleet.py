@@ -13,7 +13,7 @@ import pytest
 from http_server import HANG_UP, HTTPServer, Received
 
 from r1lit.endpoint.client import Client, Endpoint, run
-from r1lit.rollout.engine import Feed
+from r1lit.rollout.feed import Feed
 from r1lit.rollout.vllm import engine as module
 from r1lit.rollout.vllm.engine import Fleet
 

@@ -20,7 +20,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.endpoint.client import Client, Endpoint, MalformedReply, RequestError, SetupError
-from r1lit.rollout.engine import Completion, ModelSpec, Request
+from r1lit.rollout.engine import ModelSpec
+from r1lit.rollout.request import Completion, Request
 from r1lit.rollout.vllm.process import BATCH_INVARIANT, CPU_FLAG, EXTENSION
 from r1lit.rollout.vllm.receipts import Receipt
 from r1lit.seeding import generator

@@ -27,19 +27,13 @@ import torch
 from filelock import AsyncFileLock
 from torch import Tensor
 
-from r1lit.batches import of_all_ranks, of_first_rank, own_rank
 from r1lit.endpoint.client import Endpoint, PermanentError, RequestError, begin, check_url, run
 from r1lit.errors import check_above, check_at_least
 from r1lit.policy.source import base_of
-from r1lit.rollout.engine import (
-    Completion,
-    Feed,
-    ModelSpec,
-    OnFinished,
-    Request,
-    RolloutEngine,
-    stream_to_list,
-)
+from r1lit.ranks import of_all_ranks, of_first_rank, own_rank
+from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.feed import Feed
+from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.rollout.vllm.client import (
     ServerInfo,
     Unit,

@@ -24,12 +24,12 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import reduce_tensor
 
-from r1lit.batches import of_first_rank, own_rank
 from r1lit.endpoint.client import RequestError
 from r1lit.files import beside, remove, replace_path
 from r1lit.policy import LogProbs, Policy, Responses, evaluating
 from r1lit.policy.adapter import Adapter, names_in_4_bits
 from r1lit.policy.support import outside_linear_layers
+from r1lit.ranks import of_first_rank, own_rank
 from r1lit.rollout.engine import ModelSpec
 from r1lit.rollout.vllm.client import LOAD_ADAPTER, TEXT, Send, VLLMClient, Weights
 

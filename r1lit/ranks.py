@@ -1,0 +1,32 @@
+"""Objects of all ranks of a distributed run."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from torch import distributed
+
+T = TypeVar("T")
+
+
+def of_all_ranks(own: T) -> list[T]:
+    """Return what each rank holds of something, in their order; ``[own]`` in a single process.
+
+    All ranks call it. Tensors should be on the CPU.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [own]
+    ranks: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(ranks, own)
+    return ranks
+
+
+def of_first_rank(own: T) -> T:
+    """Return what rank 0 holds of something; all ranks call it."""
+    return of_all_ranks(own)[0]
+
+
+def own_rank() -> int:
+    """Return this process's rank, 0 if it is alone."""
+    is_alone = not (distributed.is_available() and distributed.is_initialized())
+    return 0 if is_alone else distributed.get_rank()
