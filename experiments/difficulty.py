@@ -30,11 +30,11 @@ from experiments.launch import command_line, reported
 from experiments.tables import as_markdown
 from r1lit.data.sources import ProblemSource
 from r1lit.device import inference_dtype
-from r1lit.errors import load_classes
 from r1lit.files import Record, append_records, read_records
 from r1lit.metrics.estimates import Graded, accuracy
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.problems import Problem, Verdict
+from r1lit.refused import load_classes
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.request import texts_of
 from r1lit.seeding import permutation

@@ -6,14 +6,8 @@ import warnings
 
 import pytest
 
-from r1lit.errors import (
-    OwnCodeError,
-    check_at_least,
-    own_code,
-    root_fault,
-    run_script,
-    tracing_own_code,
-)
+from r1lit.console import root_fault, run_script, tracing_own_code
+from r1lit.errors import OwnCodeError, check_at_least, own_code
 
 
 def bad():

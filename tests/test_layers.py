@@ -25,7 +25,8 @@ LAYERS = (
     {"endpoint", "objectives", "sandbox", "text"},
     {"device"},
     {"groups"},
-    {"batches", "supervised_batches", "ranks", "seeding", "files"},
+    {"batches", "supervised_batches", "ranks", "seeding", "files", "refused"},
+    {"console"},
     {"problems", "errors"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}

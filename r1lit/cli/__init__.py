@@ -23,7 +23,7 @@ from urllib.request import getproxies
 import r1lit
 from r1lit.cli.composition import SUBCOMMANDS, as_mapping, compose
 from r1lit.cli.ranks import ending_together
-from r1lit.errors import run_script
+from r1lit.console import run_script
 
 if TYPE_CHECKING:
     from r1lit.cli.command import R1CLI

@@ -34,17 +34,12 @@ from r1lit.callbacks.profile import Profile
 from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.cli.composition import as_mapping
+from r1lit.console import root_fault
 from r1lit.device import backend
-from r1lit.errors import (
-    CONFIGURATION,
-    Refused,
-    check_at_least,
-    load_classes,
-    message_of,
-    root_fault,
-)
+from r1lit.errors import check_at_least, message_of
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
+from r1lit.refused import CONFIGURATION, Refused, load_classes
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "run": (

@@ -24,8 +24,9 @@ from typing import Any
 
 import yaml
 
-from r1lit.errors import class_paths, given_keys, hint, import_path, load_classes
+from r1lit.errors import hint, import_path
 from r1lit.files import looked_in
+from r1lit.refused import class_paths, given_keys, load_classes
 
 Config = dict[str, Any]
 ROOT_DIR = "default_root_dir"

@@ -26,11 +26,13 @@ from typing import Any
 from jsonargparse import ArgumentParser
 from tqdm import tqdm
 
+from r1lit.console import run_script
 from r1lit.curation.filters import digest
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import in_parallel
-from r1lit.errors import check_at_least, in_one_line, instantiated, run_script
+from r1lit.errors import check_at_least, in_one_line
 from r1lit.files import JSONLFile, Record, read_existing
+from r1lit.refused import instantiated
 from r1lit.sandbox import Limits, LocalSandbox, Sandbox, SandboxError
 from r1lit.sandbox.grading import describe_exit, difference, language_of, program_of
 from r1lit.verifiers.code import find_code

@@ -31,9 +31,11 @@ import numpy as np
 from jsonargparse import ArgumentParser
 from tqdm.auto import tqdm
 
+from r1lit.console import run_script
 from r1lit.endpoint.chat import key_of
-from r1lit.errors import check_at_least, instantiated, run_script
+from r1lit.errors import check_at_least
 from r1lit.files import JSONLFile, Record, read_existing, replace_file, write_records
+from r1lit.refused import instantiated
 from r1lit.seeding import generator, permutation
 from r1lit.text.scored_text import ScoreOn, scored_part
 

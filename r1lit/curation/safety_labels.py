@@ -22,10 +22,12 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from r1lit.console import run_script
 from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import in_parallel
-from r1lit.errors import check_at_least, instantiated, run_script
+from r1lit.errors import check_at_least
 from r1lit.files import Record, read_existing, write_records
+from r1lit.refused import instantiated
 from r1lit.text.extract import thinking_and_answer
 from r1lit.verifiers.generative import GenerativeJudge
 

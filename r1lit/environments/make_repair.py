@@ -34,9 +34,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from r1lit.console import run_script
 from r1lit.environments.code_changes import Change, changes
 from r1lit.environments.libraries import fetch, library_of
-from r1lit.errors import run_script
 from r1lit.files import Record, append_records, held, keep_records, replace_file
 from r1lit.sandbox import Limits, LocalSandbox, SandboxError
 from r1lit.sandbox.pytest_main import FOLDER

@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from r1lit.errors import check_at_least, load_classes
+from r1lit.errors import check_at_least
 from r1lit.files import Record, replace_file, replace_json, write_records
 from r1lit.metrics import wilson_interval, with_error
 from r1lit.problems import LETTERS, Problem
+from r1lit.refused import load_classes
 from r1lit.seeding import generator
 from r1lit.verifiers import Grader, Verifier, check_gold_answers
 from r1lit.verifiers.choice import right_choice

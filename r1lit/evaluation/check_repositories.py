@@ -21,10 +21,10 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from r1lit.console import run_script
 from r1lit.data import RepositoryTasks
 from r1lit.data.tables import read_rows
 from r1lit.environments.libraries import library_of
-from r1lit.errors import run_script
 from r1lit.files import Record, append_records, keep_records
 from r1lit.problems import Problem
 from r1lit.text.patches import read_patch, write_diff

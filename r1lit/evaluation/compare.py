@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import pvariance
 
-from r1lit.errors import run_script
+from r1lit.console import run_script
 from r1lit.evaluation.records import Which, by_problem, read_evaluation
 from r1lit.files import JSONLFile, absent, defined, replace_json
 from r1lit.metrics import Difference, mean, paired_difference

@@ -37,7 +37,8 @@ from typing import IO, Any, Literal, get_args
 
 from tqdm.auto import tqdm
 
-from r1lit.errors import check_one_of, run_script
+from r1lit.console import run_script
+from r1lit.errors import check_one_of
 from r1lit.evaluation.records import accuracy_rows
 from r1lit.files import JSONLFile, Record, absent, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.errors import run_script
+from r1lit.console import run_script
 from r1lit.files import Record, read_existing, write_records
 from r1lit.rewards import RewardFunction
 from r1lit.seeding import generator

@@ -14,7 +14,7 @@ import pytest
 from tiny import data, grpo_config, merge, model, save_policy
 
 from r1lit.cli import main
-from r1lit.errors import run_script
+from r1lit.console import run_script
 
 SHORT = merge(
     data(num_iterations=1), {"trainer": {"limit_val_batches": 0, "val_check_interval": 1.0}}

@@ -17,7 +17,7 @@ from tiny_evaluation import evaluation_config
 
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.cli import main
-from r1lit.errors import run_script
+from r1lit.console import run_script
 from r1lit.rewards import RewardFunction
 from r1lit.verifiers import Verifier
 
