@@ -29,17 +29,10 @@ from pathlib import Path
 import torch
 
 from r1lit.batches import Problem, PromptBatch
-from r1lit.modules.rollouts import RolloutWorker, Timings
 from r1lit.policy import load_tokenizer
 from r1lit.rewards import Accuracy, Format
-from r1lit.rollout import (
-    Completion,
-    ModelSpec,
-    OnFinished,
-    Request,
-    RolloutEngine,
-    Sampling,
-)
+from r1lit.rollout import Completion, ModelSpec, OnFinished, Request, RolloutEngine, Sampling
+from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.verifiers import Grader, MathVerifier
 
 GOALS = {"gsm8k": 2000, "math": 300, "math distinct": 300}

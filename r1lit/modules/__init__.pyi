@@ -1,4 +1,4 @@
-from .base import CosineOverRun as CosineOverRun, PolicyModule as PolicyModule
+from .base import PolicyModule as PolicyModule
 from .distillation import DistillationModule as DistillationModule
 from .dpo import DPOModule as DPOModule, OnlineDPOModule as OnlineDPOModule
 from .evaluation import EvaluationModule as EvaluationModule
@@ -6,5 +6,6 @@ from .grpo import GRPOModule as GRPOModule
 from .ppo import PPOModule as PPOModule
 from .prime import PRIMEModule as PRIMEModule
 from .reward import ProcessRewardModule as ProcessRewardModule, RewardModule as RewardModule
+from .schedules import CosineOverRun as CosineOverRun
 from .sft import SFTModule as SFTModule
 from .suites import SuiteData as SuiteData

@@ -27,11 +27,12 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.data.loaders import shard
-from r1lit.modules.base import updates_of_run
-from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
+from r1lit.modules.schedules import updates_of_run
 from r1lit.ranks import of_all_ranks
 from r1lit.rollout import Completion, RolloutEngine
+from r1lit.rollout.grading import AsyncGrading
 from r1lit.rollout.stored_completions import as_tensors, completions_of
+from r1lit.rollout.worker import RolloutWorker, Timings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.device import backend
-from r1lit.errors import check_at_least, check_between
+from r1lit.errors import check_at_least
+from r1lit.modules.checkpoint_checks import (
+    leave_out_frozen,
+    make_room,
+    note_base,
+    refuse_another_base,
+    refuse_another_policy,
+)
+from r1lit.modules.device_settings import DeviceSettings
+from r1lit.modules.schedules import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
     check_optimizers,
     check_strategy,
@@ -34,9 +38,9 @@ from r1lit.modules.sharding import (
     shard_models,
     with_missing_passes,
 )
+from r1lit.modules.speed import speed_metrics
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, check_adapter
-from r1lit.policy.source import policy_fingerprint
 
 
 class PolicyModule(LightningModule):
@@ -375,210 +379,7 @@ def refuse_non_finite(module: Any, what: str, value: float) -> None:
 # checkpoints: all of a policy, or only what is trained if others are frozen
 
 
-BASE = "base_policy"
-
-
-def leave_out_frozen(module: Any) -> None:
-    """Leave the weights that an adapter freezes out of a module's state, saved or loaded."""
-    if module.adapter is None:
-        return
-    names = {f"policy.model.{name}" for name in module.adapter.frozen_names}
-
-    def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
-        for name in names:
-            del state[prefix + name]
-
-    def ask_for_none(_: nn.Module, incompatible: Any) -> None:
-        missing = incompatible.missing_keys
-        missing[:] = [name for name in missing if name not in names]
-
-    module.register_state_dict_post_hook(leave_out)
-    module.register_load_state_dict_post_hook(ask_for_none)
-
-
-def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Put a digest of the files of the policy under an adapter into a checkpoint."""
-    if module.adapter is not None:
-        checkpoint[BASE] = policy_fingerprint(module.source.base)
-
-
-def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Raise a ValueError if an adapter was trained on other weights, as far as files tell."""
-    if module.adapter is None:
-        return
-    base = module.source.base
-    if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
-        raise ValueError(
-            f"ckpt_path: the adapter was trained on other weights than {base} has now; restore"
-            " them, or start a new run in another folder"
-        )
-
-
-def make_room(module: Any, saved_state: Mapping[str, Tensor]) -> None:
-    """Let the reference of an adapter have values where it had been refreshed."""
-    if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
-        module.refresh_reference()
-
-
-def refuse_another_policy(
-    saved_state: Mapping[str, Tensor], own_state: Mapping[str, Tensor], path: str
-) -> None:
-    """Raise a ValueError that names a weight that differs, and how many others do."""
-    own = {name: tuple(value.shape) for name, value in own_state.items()}
-    saved = {name: tuple(value.shape) for name, value in saved_state.items()}
-    differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
-    if differ and all(name.startswith("reference.") for name in differ):
-        change = (
-            "has a reference, and this run none: objective.beta or kl_in_reward was above 0"
-            if differ[0] in saved
-            else "has no reference, which objective.beta or kl_in_reward above 0 needs: it was 0"
-        )
-        raise ValueError(
-            f"ckpt_path: the checkpoint {change} when it was written; keep it so, or begin again in"
-            " another folder"
-        )
-    if differ:
-        name = differ[0]
-        was, now = saved.get(name, "not there"), own.get(name, "not there")
-        raise ValueError(
-            f"ckpt_path: the checkpoint is of another policy than {path}: {name} was {was} and is"
-            f" {now}, {len(differ) - 1} others differ; resume with the policy and objective that it"
-            " was written with, or begin again in another folder"
-        )
-
-
 # the device
 
 
-class DeviceSettings(Callback):
-    """Settings of this operating-system process for the run's device: ``Backend.running``.
-
-    Entered at setup, and left when the run ends or fails.
-
-    After a failure it tears the module down too, which Lightning does only after success.
-    Modules add it (``configure_callbacks``), so that it is there without the command line too. A
-    callback, since a module has no hook for failures.
-    """
-
-    def __init__(self) -> None:
-        self._entered = ExitStack()
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the process up."""
-        self._entered.enter_context(backend(trainer.strategy.root_device).running())
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Put it back."""
-        self._entered.close()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Put it back after a failure or an interruption too, and let go what the module holds."""
-        self._entered.close()
-        pl_module.teardown(trainer.state.fn or "fit")
-
-
 # speed and memory of an iteration
-
-
-GIB = float(1 << 30)
-PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "GH200": 989e12,
-    "A100": 312e12, "L40S": 362e12, "A10G": 125e12, "L4": 121e12, "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
-}  # fmt: skip
-"""Dense bfloat16 FLOPs a second by a part of the GPU's name, from NVIDIA's data sheets."""
-
-
-def peak_flops(name: str) -> float | None:
-    """Return a GPU's dense bfloat16 FLOPs a second; None for one that is not listed.
-
-    >>> peak_flops("NVIDIA H100 80GB HBM3"), peak_flops("Quadro")
-    (989000000000000.0, None)
-    """
-    return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
-
-
-def speed_metrics(
-    metrics: Mapping[str, float], device: torch.device, flops_per_token: float
-) -> dict[str, float]:
-    """Return what an iteration's counts and times come to, by logged name.
-
-    Model FLOPs utilisation is of this rank's update: ``flops_per_token`` (6 N of a model of N
-    weights that are all trained, forward and backward) times response tokens, by seconds and by the
-    GPU's peak in bfloat16. Prompts, attention and passes without a gradient are no part of it, so
-    it is a lower bound. It is left out for a device whose peak is not known.
-    """
-    num_tokens = metrics.get("train/num_tokens", 0.0)
-    seconds = {part: metrics.get(f"time/{part}_s", 0.0) for part in ("rollout", "update")}
-    found = {f"speed/{k}_tokens_per_s": num_tokens / s for k, s in seconds.items() if s > 0}
-    if device.type == "cuda":
-        peak = peak_flops(torch.cuda.get_device_name(device))
-        if peak is not None and seconds["update"] > 0:
-            found["speed/update_mfu"] = flops_per_token * num_tokens / seconds["update"] / peak
-        found["memory/device_gib"] = torch.cuda.memory_allocated(device) / GIB
-        found["memory/device_peak_gib"] = torch.cuda.max_memory_allocated(device) / GIB
-    return found | host_memory()
-
-
-def host_memory() -> dict[str, float]:
-    """Return this process's memory on the host: now, where Linux says so, and at its peak."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    found = {
-        "memory/host_peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB
-    }
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        pages = int(statm.read_text().split()[1])
-        found["memory/host_gib"] = pages * resource.getpagesize() / GIB
-    return found
-
-
-class CosineOverRun(LRScheduler):
-    """Half a cosine from the optimiser's rate at the first update to a share of it at the end.
-
-    Where it ends follows from the run: a module has it ``fall_over`` the iterations that the data
-    make, times ``max_epochs`` and the updates of an iteration. R1's supervised stages and
-    distillations fall to a tenth (Nature 645:633).
-
-    Args:
-        optimizer: whose rates it sets.
-        final_share: of the first rate, after the last update.
-    """
-
-    def __init__(self, optimizer: Optimizer, final_share: float = 0.1) -> None:
-        check_between("final_share", final_share, 0, 1)
-        self.final_share = final_share
-        self.num_updates = 1
-        super().__init__(optimizer)
-
-    def fall_over(self, num_updates: float) -> None:
-        """End after this many updates.
-
-        Raises:
-            ValueError: if they are infinite.
-        """
-        if not math.isfinite(num_updates):
-            raise ValueError(
-                "trainer.max_epochs: without one the run has no end, towards which CosineOverRun"
-                " could fall; set it"
-            )
-        self.num_updates = max(int(num_updates), 1)
-
-    def get_lr(self) -> list[float | Tensor]:
-        """Return the next update's rates."""
-        progress = min(self.last_epoch / self.num_updates, 1.0)
-        share = (1 + math.cos(math.pi * progress)) / 2
-        share = self.final_share + (1 - self.final_share) * share
-        return [rate * share for rate in self.base_lrs]
-
-
-def updates_of_run(module: LightningModule) -> float:
-    """Return the updates of the whole run, which the data, ``max_epochs`` and ``max_steps`` decide.
-
-    Infinity if nothing ends it.
-    """
-    plan = getattr(module, "plan", None)
-    an_iteration = 1 if plan is None else plan.updates_per_iteration
-    epochs, steps = module.trainer.max_epochs or -1, module.trainer.max_steps
-    updates = module.trainer.num_training_batches * an_iteration * epochs
-    return min(count for count in (updates, steps, math.inf) if count >= 0)

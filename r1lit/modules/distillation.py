@@ -26,9 +26,10 @@ from r1lit.batches import Problem, PromptBatch, Rollout
 from r1lit.errors import check_at_least, check_between
 from r1lit.groups import join_rollouts
 from r1lit.modules.plan import BatchPlan
-from r1lit.modules.rollouts import RolloutWorker, Timings, outcome_metrics
+from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.sft import SFTModule
-from r1lit.modules.updates import LossAccumulator, responses_of
+from r1lit.modules.supervised_losses import LossAccumulator
+from r1lit.modules.updates import responses_of
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
 from r1lit.policy import (
     Divergences,
@@ -43,6 +44,7 @@ from r1lit.policy import (
 )
 from r1lit.rewards import Reward
 from r1lit.rollout import Completion, RolloutEngine, Sampling
+from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.seeding import generator
 from r1lit.supervised_batches import PackedRows
 from r1lit.verifiers import Grader

@@ -25,7 +25,7 @@ from r1lit.evaluation.run_folder import (
 from r1lit.evaluation.suites.judged import known_agreement
 from r1lit.evaluation.suites.table import as_table, summary
 from r1lit.files import defined, replace_file, replace_json
-from r1lit.modules.base import DeviceSettings
+from r1lit.modules.device_settings import DeviceSettings
 from r1lit.modules.suites import Part, SuiteData
 from r1lit.policy import (
     ModelSource,

@@ -19,29 +19,19 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import check_at_least
+from r1lit.modules.dynamic_sampling import collect_mixed
 from r1lit.modules.plan import BatchPlan, check_rollout
-from r1lit.modules.rollouts import (
-    RolloutModule,
-    RolloutWorker,
-    Timings,
-    collect_mixed,
-    outcome_metrics,
-)
-from r1lit.modules.updates import (
-    UpdateMetrics,
-    of_each_token,
-    of_rows,
-    responses_of,
-    with_selection,
-    with_top_entropy,
-    without_truncated,
-)
+from r1lit.modules.rollouts import RolloutModule, outcome_metrics
+from r1lit.modules.token_masks import with_top_entropy, without_truncated
+from r1lit.modules.token_values import of_each_token
+from r1lit.modules.updates import UpdateMetrics, of_rows, responses_of, with_selection
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
 from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
 from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 

@@ -21,7 +21,6 @@ from torch import Tensor
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import check_at_least
 from r1lit.modules.grpo import GRPOModule
-from r1lit.modules.rollouts import RolloutWorker, Timings
 from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import GAE, Objective, ValueObjective
 from r1lit.objectives.gae import monte_carlo_returns_BT
@@ -29,6 +28,7 @@ from r1lit.objectives.reward_shaping import with_kl_in_reward
 from r1lit.policy import ModelSource, load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
+from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.seeding import generator
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from r1lit.modules.plan import check_update, print_supervised_plan
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
-from r1lit.modules.updates import LossAccumulator
+from r1lit.modules.supervised_losses import LossAccumulator
 from r1lit.policy import CrossEntropy, ModelSource
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling

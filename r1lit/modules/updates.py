@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from r1lit.batches import Candidates, Rollout, TokenValues
-from r1lit.modules.sharding import idle_forwards
+from r1lit.batches import Candidates, Rollout
 from r1lit.objectives import LossInputs, Objective
 from r1lit.objectives.terms import covariance_N, masked_sum, mismatch_sums, num_selected
-from r1lit.policy import LogProbs, Policy, Responses, evaluating
+from r1lit.policy import Responses
 from r1lit.ranks import of_all_ranks
 from r1lit.seeding import generator
 
@@ -145,74 +143,7 @@ def of_rows(rollout: Rollout, rows_b: Tensor, width: int) -> dict[str, Any]:
     return {name: None if x is None else x[rows_b, :width] for name, x in values.items()}
 
 
-def without_truncated(rollout: Rollout) -> Rollout:
-    """Return the rollout with responses that were cut at the limit out of the loss."""
-    finished = [response.finished for response in rollout.responses]
-    finished_B1 = torch.tensor(finished, device=rollout.loss_mask_BT.device)[:, None]
-    return replace(rollout, loss_mask_BT=rollout.loss_mask_BT & finished_B1)
-
-
-def move_states(optimizers: Iterable[torch.optim.Optimizer], device: torch.device) -> None:
-    """Move the tensors that optimisers keep for parameters; counts of steps stay."""
-    for state in (state for optimizer in optimizers for state in optimizer.state.values()):
-        for name, value in state.items():
-            if isinstance(value, Tensor) and value.ndim:
-                state[name] = value.to(device)
-
-
 # numbers of each token, from a forward pass without gradient
-
-
-@torch.no_grad()
-def of_each_token(
-    rollout: Rollout,
-    model: Any,
-    compute: Callable[[Responses], Tensor],
-    max_tokens: int,
-    packed: bool,
-    strategy: Strategy,
-) -> Tensor:
-    """Return a number for each sampled token of all responses ``[B, T]``, 0 elsewhere.
-
-    Args:
-        rollout: of the iteration.
-        model: whose forward pass ``compute`` makes, once for each micro-batch.
-        compute: returns a number for each token (K) of some responses.
-        max_tokens: of a micro-batch.
-        packed: whether rows are computed packed.
-        strategy: under which ranks with fewer micro-batches wait for others.
-    """
-    value_BT = torch.zeros_like(rollout.logp_sampler_BT)
-    rows_B = torch.arange(len(rollout.responses), device=value_BT.device)
-    chunks = micro_batches(rollout, rows_B, max_tokens, packed=packed, skip=False)
-    idle_forwards(model, len(chunks), strategy)
-    for rows_b in (rows_B[chunk] for chunk in chunks):
-        responses = responses_of(rollout, rows_b)
-        value_bT = responses.to_rows(compute(responses))
-        value_BT[rows_b, : value_bT.shape[1]] = value_bT
-    return value_BT
-
-
-@torch.no_grad()
-def token_values(
-    policy: Policy, rollout: Rollout, num_rows: int, temperature: float
-) -> TokenValues:
-    """Return log-probs and entropies of a rollout's first ``num_rows`` responses.
-
-    They are those of softmax(logits / temperature) under the policy's present weights. A row is
-    computed at a time: a few rows are wanted, to be looked at.
-    """
-    num_rows = min(num_rows, len(rollout.responses))
-    logp_BT = torch.zeros_like(rollout.logp_sampler_BT[:num_rows])
-    entropy_BT = torch.zeros_like(logp_BT)
-    with evaluating(policy):
-        for row in range(num_rows):
-            length = int(rollout.length_B[row])
-            responses = responses_of(rollout, torch.tensor([row], device=logp_BT.device))
-            output = policy(responses, LogProbs(temperature=temperature))
-            logp_BT[row, :length] = output.logp_K
-            entropy_BT[row, :length] = output.entropy_K
-    return TokenValues(logp_BT=logp_BT, entropy_BT=entropy_BT)
 
 
 # metrics
@@ -282,26 +213,6 @@ class UpdateMetrics:
         }
 
 
-class LossAccumulator:
-    """Takes the loss out of what a micro-batch computes, and adds up the rest on the device."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
-
-    def share(self, losses_of: Callable[[], dict[str, Tensor]], num_tokens: float) -> Tensor:
-        """Return a micro-batch's ``loss`` over the whole number of tokens."""
-        losses = losses_of()
-        for name, value in losses.items():
-            if name != "loss":
-                total = value.detach().double()
-                self._sums[name] = self._sums[name] + total if name in self._sums else total
-        return losses["loss"] / num_tokens
-
-    def metrics(self, stage: str, num_tokens: float) -> dict[str, float]:
-        """Return each other part's mean over tokens, under its logged name."""
-        return {f"{stage}/{name}": float(total) / num_tokens for name, total in self._sums.items()}
-
-
 TOP = {"top_0.2_percent": 2e-3, "top_2_percent": 2e-2, "top_20_percent": 0.2}
 
 
@@ -334,25 +245,3 @@ def with_selection(
     selected_BT = torch.zeros_like(mask_BT).masked_scatter(mask_BT, own_N)
     metrics["train/covariance/selected"] = float(selected_N.float().mean())
     return replace(rollout, is_selected_BT=selected_BT), metrics
-
-
-@torch.no_grad()
-def with_top_entropy(
-    rollout: Rollout, entropy_BT: Tensor, share: float
-) -> tuple[Rollout, dict[str, float]]:
-    """Return the rollout with the surrogate of all but the highest entropies weighed 0.
-
-    Those are a share of the tokens that count, of all ranks, one at least; equals of the last of
-    them stay too. Also returned is its entropy, to log. The paper (2506.01939) takes the
-    entropies of each batch at the policy as it is then; here they are those of the policy before
-    the iteration's first update, so that no split into micro-batches matters.
-    """
-    mask_BT = rollout.loss_mask_BT
-    entropy_N = torch.cat(of_all_ranks(entropy_BT[mask_BT].float().cpu()))
-    least = math.nan
-    if len(entropy_N):
-        least = float(entropy_N.topk(num_selected(share, len(entropy_N))).values[-1])
-    weight_BT = (mask_BT & (entropy_BT.float() >= least)).to(rollout.logp_old_BT.dtype)
-    if rollout.correction_BT is not None:
-        weight_BT = torch.where(weight_BT > 0, rollout.correction_BT, 0.0)
-    return replace(rollout, correction_BT=weight_BT), {"train/entropy_least": least}

@@ -11,10 +11,10 @@ import pytest
 from jsonargparse import ArgumentParser
 
 import r1lit
-from r1lit import environments, errors
+from r1lit import environments, refused
 from r1lit.cli import main
 
-PACKAGES = tuple(f"r1lit.{package}" for package in errors.PACKAGES)
+PACKAGES = tuple(f"r1lit.{package}" for package in refused.PACKAGES)
 NOT_IN_YAML = {
     *("Document", "Example", "LossInputs", "LossOutputs", "Completion", "ModelSpec", "Request"),
     *("Divergences", "FullScores", "HiddenStates", "LogProbs", "Policy", "PolicyOutput"),

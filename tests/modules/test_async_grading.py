@@ -15,9 +15,10 @@ from tiny_models import EOS, make_tokenizer, says
 
 from r1lit.batches import Problem, PromptBatch, Verdict
 from r1lit.environments import SingleTurn
-from r1lit.modules.rollouts import AsyncGrading, RolloutWorker, Timings
 from r1lit.rewards import Accuracy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Sampling
+from r1lit.rollout.grading import AsyncGrading
+from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Grader, MathVerifier
 
 HANGS = "(10^{9})!"

@@ -22,7 +22,7 @@ from tiny import DigitShare, data, grpo_config, merge, model, save_policy_that_e
 
 from r1lit.cli import main
 from r1lit.modules import GRPOModule
-from r1lit.modules.updates import token_values
+from r1lit.modules.token_values import token_values
 from r1lit.objectives import GRPO
 from r1lit.rollout import Completion, InProcessEngine, Sampling
 from r1lit.rollout.engine import stream_to_list

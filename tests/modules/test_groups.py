@@ -7,8 +7,8 @@ import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
 from r1lit.groups import join_rollouts, take_groups
+from r1lit.modules.dynamic_sampling import collect_mixed, mixed_groups
 from r1lit.modules.plan import BatchPlan
-from r1lit.modules.rollouts import collect_mixed, mixed_groups
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
 WRONG = Verdict(value=0.0, status="wrong", canonical="2", reason="")

@@ -13,7 +13,7 @@ from tiny_distillation import losses, on_policy, problems
 
 from r1lit.cli import main
 from r1lit.modules.distillation import roll_out_share
-from r1lit.modules.rollouts import Timings
+from r1lit.rollout.worker import Timings
 from r1lit.seeding import generator
 
 

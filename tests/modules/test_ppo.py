@@ -17,7 +17,7 @@ from r1lit.cli import main
 from r1lit.modules import PPOModule, base
 from r1lit.modules.base import PolicyModule
 from r1lit.modules.ppo import ValueTruth, compare, explained_variance
-from r1lit.modules.updates import token_values
+from r1lit.modules.token_values import token_values
 from r1lit.objectives import AdvantageEstimator
 from r1lit.policy import Responses, load_policy, load_reward_model
 

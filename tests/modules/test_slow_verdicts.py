@@ -25,10 +25,11 @@ from transformers import AutoTokenizer
 from r1lit.cli import main
 from r1lit.environments import SingleTurn
 from r1lit.modules.async_rollouts import Pending
-from r1lit.modules.rollouts import AsyncGrading, Timings
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import Completion
+from r1lit.rollout.grading import AsyncGrading
 from r1lit.rollout.stored_completions import as_tensors, completions_of
+from r1lit.rollout.worker import Timings
 from r1lit.verifiers import Grader, Verifier
 
 CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from r1lit.modules.base import host_memory, speed_metrics
+from r1lit.modules.speed import host_memory, speed_metrics
 
 
 def test_tokens_a_second_and_memory_on_a_cpu():

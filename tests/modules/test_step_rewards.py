@@ -19,7 +19,7 @@ from tiny import data, grpo_config, merge, model
 from r1lit.batches import Response, Rollout
 from r1lit.cli import main
 from r1lit.modules import GRPOModule, PPOModule, PRIMEModule
-from r1lit.modules.updates import token_values
+from r1lit.modules.token_values import token_values
 from r1lit.rewards import RewardFunction, StepRewards
 from r1lit.text.scored_text import pieces
 

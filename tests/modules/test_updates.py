@@ -14,7 +14,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from r1lit import cli
 from r1lit.batches import Problem, Response, Rollout, Verdict
 from r1lit.files import read_records
-from r1lit.modules.updates import split_rows, token_values
+from r1lit.modules.token_values import token_values
+from r1lit.modules.updates import split_rows
 from r1lit.policy import Policy
 from r1lit.text.scored_text import pieces
 

@@ -10,7 +10,7 @@ import torch
 from objective_cases import FACTORIES
 from test_batches import rollout
 
-from r1lit.modules.updates import with_top_entropy
+from r1lit.modules.token_masks import with_top_entropy
 from r1lit.objectives import GMPO, GRPO, GSPO, EntropyBonus, GRPOSequence, GSPOToken
 from r1lit.policy.outputs import linear_logp
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from r1lit.modules.rollouts import pad
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
+from r1lit.rollout.worker import pad
 
 
 def requests_for(

@@ -14,7 +14,7 @@ from test_vllm_training import config, served
 from tiny import metrics
 
 from r1lit.cli import main
-from r1lit.modules.updates import move_states
+from r1lit.modules.optimizer_states import move_states
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout import InProcessEngine, ModelSpec, VLLMEngine
 
@@ -75,7 +75,7 @@ def test_an_update_after_a_stay_on_the_host_is_the_same() -> None:
 @pytest.mark.long
 def test_the_engine_sleeps_before_the_updates(fit, monkeypatch) -> None:
     EVENTS.clear()
-    from r1lit.modules import updates
+    from r1lit.modules import rollouts
     from r1lit.modules.base import PolicyModule
 
     whole = PolicyModule.make_update
@@ -84,7 +84,7 @@ def test_the_engine_sleeps_before_the_updates(fit, monkeypatch) -> None:
         "make_update",
         lambda *args, **options: (EVENTS.append("updates"), whole(*args, **options))[1],
     )
-    assert updates.move_states is move_states
+    assert rollouts.move_states is move_states
     change = {"model": {"init_args": {"engine": ENGINE}}, "trainer": {"limit_val_batches": 0}}
     cli = fit("turns", change)
     order = [e for i, e in enumerate(EVENTS) if i == 0 or e != EVENTS[i - 1]]

@@ -26,7 +26,7 @@ from waiting import wait_until
 from r1lit.cli import main
 from r1lit.endpoint.client import Endpoint
 from r1lit.endpoint.client import run as run_coroutine
-from r1lit.modules.updates import token_values
+from r1lit.modules.token_values import token_values
 from r1lit.rollout.vllm.client import VLLMClient
 from r1lit.rollout.vllm.process import VLLMProcess
 

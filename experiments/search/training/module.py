@@ -16,10 +16,10 @@ from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.modules import PPOModule
-from r1lit.modules.rollouts import Timings
 from r1lit.objectives import GAE
 from r1lit.policy import ModelSource, ScalarModel, evaluating
 from r1lit.policy.scalar_head import score_rows
+from r1lit.rollout.worker import Timings
 from r1lit.search import Query, Scorer, Search
 from r1lit.search.generation import PartialResponse
 

@@ -1,0 +1,84 @@
+"""What a checkpoint of a policy holds, and checks of one that is loaded.
+
+All of a policy, or only what is trained if others are frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from r1lit.policy.source import policy_fingerprint
+
+BASE = "base_policy"
+
+
+def leave_out_frozen(module: Any) -> None:
+    """Leave the weights that an adapter freezes out of a module's state, saved or loaded."""
+    if module.adapter is None:
+        return
+    names = {f"policy.model.{name}" for name in module.adapter.frozen_names}
+
+    def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
+        for name in names:
+            del state[prefix + name]
+
+    def ask_for_none(_: nn.Module, incompatible: Any) -> None:
+        missing = incompatible.missing_keys
+        missing[:] = [name for name in missing if name not in names]
+
+    module.register_state_dict_post_hook(leave_out)
+    module.register_load_state_dict_post_hook(ask_for_none)
+
+
+def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Put a digest of the files of the policy under an adapter into a checkpoint."""
+    if module.adapter is not None:
+        checkpoint[BASE] = policy_fingerprint(module.source.base)
+
+
+def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
+    """Raise a ValueError if an adapter was trained on other weights, as far as files tell."""
+    if module.adapter is None:
+        return
+    base = module.source.base
+    if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
+        raise ValueError(
+            f"ckpt_path: the adapter was trained on other weights than {base} has now; restore"
+            " them, or start a new run in another folder"
+        )
+
+
+def make_room(module: Any, saved_state: Mapping[str, Tensor]) -> None:
+    """Let the reference of an adapter have values where it had been refreshed."""
+    if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
+        module.refresh_reference()
+
+
+def refuse_another_policy(
+    saved_state: Mapping[str, Tensor], own_state: Mapping[str, Tensor], path: str
+) -> None:
+    """Raise a ValueError that names a weight that differs, and how many others do."""
+    own = {name: tuple(value.shape) for name, value in own_state.items()}
+    saved = {name: tuple(value.shape) for name, value in saved_state.items()}
+    differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
+    if differ and all(name.startswith("reference.") for name in differ):
+        change = (
+            "has a reference, and this run none: objective.beta or kl_in_reward was above 0"
+            if differ[0] in saved
+            else "has no reference, which objective.beta or kl_in_reward above 0 needs: it was 0"
+        )
+        raise ValueError(
+            f"ckpt_path: the checkpoint {change} when it was written; keep it so, or begin again in"
+            " another folder"
+        )
+    if differ:
+        name = differ[0]
+        was, now = saved.get(name, "not there"), own.get(name, "not there")
+        raise ValueError(
+            f"ckpt_path: the checkpoint is of another policy than {path}: {name} was {was} and is"
+            f" {now}, {len(differ) - 1} others differ; resume with the policy and objective that it"
+            " was written with, or begin again in another folder"
+        )
