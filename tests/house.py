@@ -77,10 +77,14 @@ def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports_of(file: Path) -> frozenset[str]:
-    """Return the modules of r1lit that a file imports, anywhere in it, with their packages."""
+def imports_of(file: Path, types: bool = False) -> frozenset[str]:
+    """Return the modules of r1lit that a file imports, anywhere in it, with their packages.
+
+    With ``types``, those of ``TYPE_CHECKING`` blocks too.
+    """
     named: set[str] = set()
-    for node in runtime_nodes(ast.parse(file.read_text())):
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree) if types else runtime_nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 named.add(alias.name)

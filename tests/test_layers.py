@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import house
+
 ROOT = Path(__file__).resolve().parents[1] / "r1lit"
 FILES = sorted(ROOT.rglob("*.py"))
 SOURCES = {path: path.read_text() for path in FILES}
@@ -88,6 +90,36 @@ def test_imports_run_downward():
         if here in WORDS_AND_EQUATIONS:
             heavy = {"transformers", "tokenizers", "datasets", "rich", "matplotlib"}
             assert not packages & heavy, path
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Files that import each other, in however many steps."""
+    found = []
+    left = {name: set(others) - {name} for name, others in imports.items()}
+    while left:
+        free = [name for name, others in left.items() if not others & left.keys()]
+        if not free:
+            found.append(sorted(left))
+            break
+        for name in free:
+            del left[name]
+    return found
+
+
+def test_files_import_each_other_in_no_circle():
+    """Wherever an import stands, for type checking too; a package itself holds no code."""
+    names = {path: ".".join(path.relative_to(ROOT.parent).with_suffix("").parts) for path in FILES}
+    imports = {
+        names[path]: {name for name in house.imports_of(path, types=True) if name in names.values()}
+        for path in FILES
+    }
+    assert len(imports) > 200 and sum(map(len, imports.values())) > 1000
+    assert not circles(imports)
+
+
+def test_a_circle_is_found():
+    assert not circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c", "d"]]
 
 
 def test_verifiers_can_be_used_without_torch():

@@ -5,7 +5,8 @@ from .candidate import (
     Filter as Filter,
     ResponseTemplate as ResponseTemplate,
 )
-from .curate import Curation as Curation, curate as curate
+from .curate import curate as curate
+from .curation import Curation as Curation
 from .filters import (
     CodeBlocks as CodeBlocks,
     Correct as Correct,

@@ -17,7 +17,7 @@ from r1lit.files import replace_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from r1lit.curation.curate import Curation
+    from r1lit.curation.curation import Curation
 
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -13,9 +13,9 @@ from typing import TextIO
 from tqdm.auto import tqdm
 
 from r1lit.batches import Problem
-from r1lit.curation.candidate import R1_TEMPLATE, Candidate, Context, Filter, ResponseTemplate
+from r1lit.curation.candidate import Candidate, Context, Filter
 from r1lit.curation.card import CurationStats
-from r1lit.curation.refine import Refiner
+from r1lit.curation.curation import Curation
 from r1lit.files import Record, absent, parse_line
 from r1lit.verifiers import Grader
 
@@ -86,30 +86,6 @@ class ResponseFile:
 
 CHUNK = 1024  # responses in memory at a time, or those of one problem
 SHORT = 400  # characters of a dropped response that are kept to be read
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curation:
-    """How responses are chosen and written down; see `r1lit.callbacks.RejectionSampling`."""
-
-    filters: Sequence[Filter]
-    refiners: Sequence[Refiner] = ()
-    final_filters: Sequence[Filter] = ()
-    response_template: ResponseTemplate = R1_TEMPLATE
-    cut: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.cut, str) or any(not text for text in self.cut):
-            raise ValueError(f"cut: {self.cut!r} is not a list of texts that are not empty")
-        if not self.filters and not self.final_filters:
-            raise ValueError("filters: none is given, so every response would be kept")
-
-    def begin(self, context: Context) -> None:
-        """Prepare filters and refiners for a run."""
-        for filter_ in (*self.filters, *self.final_filters):
-            filter_.begin(context)
-        for refiner in self.refiners:
-            refiner.begin(context)
 
 
 def curate(

@@ -27,11 +27,10 @@ from .gae import GAE as GAE
 from .gmpo import GMPO as GMPO
 from .grpo import DAPO as DAPO, GRPO as GRPO, DrGRPO as DrGRPO, GRPOSequence as GRPOSequence
 from .gspo import GSPO as GSPO, GSPOToken as GSPOToken
+from .loss_inputs import LossInputs as LossInputs, LossOutputs as LossOutputs
 from .no_baseline import Kept as Kept, NoBaseline as NoBaseline
 from .objective import (
     ClippedObjective as ClippedObjective,
-    LossInputs as LossInputs,
-    LossOutputs as LossOutputs,
     Objective as Objective,
     SymmetricClip as SymmetricClip,
 )

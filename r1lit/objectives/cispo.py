@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from r1lit.objectives.objective import LossInputs, Objective, check_clip
+from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.objective import Objective, check_clip
 from r1lit.objectives.terms import hide_padding, per_token_BT, token_log_ratio_BT
 
 

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from r1lit.errors import check_at_least
-from r1lit.objectives.objective import ClippedObjective, LossInputs, Objective
+from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.objective import ClippedObjective, Objective
 from r1lit.objectives.terms import (
     LARGEST_LOG_RHO,
     hide_padding,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from r1lit.errors import check_at_least, check_one_of
-from r1lit.objectives.objective import LossInputs, Objective
+from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.objective import Objective
 from r1lit.objectives.terms import hide_padding, per_token_BT, token_log_ratio_BT
 
 LARGEST_PROBABILITY = 1 - 1e-6

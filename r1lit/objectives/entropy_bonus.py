@@ -11,7 +11,7 @@ from r1lit.errors import check_at_least
 from r1lit.objectives.terms import hide_padding
 
 if TYPE_CHECKING:
-    from r1lit.objectives.objective import LossInputs
+    from r1lit.objectives.loss_inputs import LossInputs
 
 
 class EntropyBonus:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from r1lit.objectives.objective import LossInputs, Objective, check_clip
+from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.objective import Objective, check_clip
 from r1lit.objectives.terms import per_response_BT, row_length_B1, row_sum_B1, token_log_ratio_BT
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from r1lit.objectives.advantages import AdvantageEstimator, LeaveOneOut
-from r1lit.objectives.objective import LossInputs, Objective
+from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.objective import Objective
 from r1lit.objectives.terms import hide_padding, per_budget_BT, per_token_BT, token_log_ratio_BT
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from r1lit.errors import check_above
 from r1lit.objectives.advantages import AdvantageEstimator
 from r1lit.objectives.gae import GAE
-from r1lit.objectives.objective import LossOutputs, SymmetricClip
+from r1lit.objectives.loss_inputs import LossOutputs
+from r1lit.objectives.objective import SymmetricClip
 from r1lit.objectives.terms import hide_padding, per_token_BT, token_log_ratio_BT
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from r1lit.errors import check_above
-from r1lit.objectives.objective import LossInputs, Objective
+from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.objective import Objective
 from r1lit.objectives.terms import LARGEST_LOG_RHO, per_response_BT, token_log_ratio_BT
 
 

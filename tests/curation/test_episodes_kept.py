@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 
 from r1lit.callbacks.rejection_sampling import _opening
 from r1lit.curation import Context, Correct, Finished, MaxPerProblem, SmallPatch, ValidCalls
-from r1lit.curation.curate import Curation, curate
+from r1lit.curation.curate import curate
+from r1lit.curation.curation import Curation
 from r1lit.data import CuratedDocuments
 from r1lit.environments import ChatTurns, InlineTurns
 from r1lit.files import read_records, write_records
