@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from r1lit.policy.adapter import in_float32 as computing_in_float32
 from r1lit.policy.attention import ATTENTION, UnsupportedAttentionError
 from r1lit.policy.outputs import States
 from r1lit.policy.policy import Policy, Responses, evaluating, is_packed
+from r1lit.policy.reach import watch_masks, within_reach
 from r1lit.policy.source import ModelSource
 
 # two rows share a prompt, and lengths differ: what packing could get wrong shows
@@ -39,7 +41,8 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
     """Let what is computed inside be in evaluation mode and in float32, without gradients.
 
     Weights of a lower dtype are cast for the time of their module's own call, so that no second
-    model exists. Modules that use another one's weights fail with a RuntimeError then.
+    model exists. Modules that use another one's weights fail with a RuntimeError then. Windows and
+    the like are so small that the trial's tokens meet them; see ``within_reach``.
     """
     low = [module for module in policy.modules() if in_float32 and _low_precision_tensors(module)]
     handles = [handle for module in low for handle in _cast_in_calls(module)]
@@ -47,7 +50,8 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
         kind = policy.device.type
         cast_4_bits = computing_in_float32(policy) if in_float32 else nullcontext()
         off = torch.autocast(kind, enabled=False)
-        with evaluating(policy), torch.no_grad(), off, cast_4_bits:
+        reach = within_reach(policy.model, partial(_log_probs, policy, slice(1)), FAILURES)
+        with evaluating(policy), torch.no_grad(), off, cast_4_bits, reach:
             yield
     finally:
         for handle in handles:
@@ -151,14 +155,13 @@ def _unsupported_feature(policy: Policy) -> str | None:
         return "its head is not a matrix product alone"
     if getattr(config, "final_logit_softcapping", None) is not None:
         return "its logits are capped"
-    if getattr(config, "index_topk", None) is not None:
-        return "its attention is sparse"
     return None
 
 
 def _find_packing_error(policy: Policy) -> str | None:
     try:
-        expected_K = _log_probs(policy)
+        with watch_masks() as masks:
+            expected_K = _log_probs(policy)
         policy.model.set_attn_implementation(ATTENTION)
         if not is_packed(policy):
             return "its attention cannot be replaced"
@@ -168,9 +171,20 @@ def _find_packing_error(policy: Policy) -> str | None:
         return f"its attention has {error}"
     except FAILURES as error:
         return f"it failed with {type(error).__name__}"
+    if not masks.only_causal:
+        return "its attention has masks of its own, such as a window"
     if not torch.allclose(found_K, expected_K, rtol=0.0, atol=TOLERANCE):
         return "its log-probs would change"
-    return "its rows would see each other" if leak > LARGEST_LEAK else None
+    if leak > LARGEST_LEAK:
+        return "its rows would see each other"
+    return _other_layers(policy)
+
+
+def _other_layers(policy: Policy) -> str | None:
+    """Return which layers are not full attention: what they do may not show in so few tokens."""
+    config = policy.config.get_text_config(decoder=True)
+    kinds = {*(getattr(config, "layer_types", None) or ())} - {"full_attention"}
+    return f"it has layers of {', '.join(sorted(kinds))}" if kinds else None
 
 
 def _responses(policy: Policy, rows: slice = slice(None)) -> Responses:
