@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 
-from r1lit.policy.shards import shared_out, whole, whole_copy
+from r1lit.policy.shards import shared_out, whole, whole_copy, without_adapter
 from r1lit.policy.source import ModelSource, PeftConfig, Quantization
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -65,7 +65,7 @@ class Adapter:
             # of weights in 4 bits there is more, made anew in each state
             n
             for n, x in state.items()
-            if id(x) in own or n.replace(".base_layer.", ".") in before
+            if id(x) in own or without_adapter(n) in before
         )
         self.frozen_names = frozenset(n for n in self._own_names if not state[n].requires_grad)
         starts = getattr(settings, "init_lora_weights", getattr(settings, "init_weights", True))
@@ -133,13 +133,11 @@ class Adapter:
             if saved in name:
                 yield name.replace(saved, "."), whole(tensor)
             elif name in self._own_names and ".original_module." not in name:
-                owner, inner, leaf = name.partition(".base_layer.")
+                owner, inner, _ = name.partition(".base_layer.")
                 if not inner or f"{owner}.base_layer.weight" in in_4_bits:
-                    yield name.replace(".base_layer.", "."), whole(tensor)
+                    yield without_adapter(name), whole(tensor)
                     continue
-                layer: Any = whole_copy(self.model.get_submodule(owner))
-                layer.merge()
-                yield f"{owner}.{leaf}", layer.get_base_layer().state_dict()[leaf]
+                yield _merged(self.model.get_submodule(owner), name, owner)
 
     def save_pretrained(
         self, directory: str | Path, state_dict: dict[str, Tensor] | None = None
@@ -188,6 +186,21 @@ class Adapter:
                 " merge"
             )
         peft.set_peft_model_state_dict(self.peft, weights)
+
+
+def _merged(layer: nn.Module, name: str, owner: str) -> tuple[str, Tensor]:
+    """Return one of a layer's weights by Hugging Face's name, with the adapter merged into it.
+
+    peft wraps fused experts once for each of their weights, one wrapper within the other.
+    """
+    whole_layer: Any = whole_copy(layer)
+    leaf = name.rpartition(".base_layer.")[2]
+    wrapper = whole_layer
+    while hasattr(wrapper, "base_layer"):
+        if getattr(wrapper, "parameter_name", leaf) == leaf:
+            wrapper.merge()
+        wrapper = wrapper.base_layer
+    return f"{owner}.{leaf}", wrapper.state_dict()[leaf]
 
 
 def merge_adapter(model: PreTrainedModel, folder: str, key: str) -> Any:

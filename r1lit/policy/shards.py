@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -226,7 +227,7 @@ def fill(model: nn.Module, weights: Mapping[str, StoredWeight], device: torch.de
     state: dict[str, Tensor] = {}
     own: dict[str, Any] = model.state_dict(keep_vars=True)
     for in_a_layer, weight in own.items():
-        name = in_a_layer.replace(".base_layer.", ".")  # of an adapter
+        name = without_adapter(in_a_layer)
         if not weight.is_meta:
             if not isinstance(weight, nn.Parameter) and name in weights:
                 weight.copy_(weights[name].read())
@@ -261,6 +262,15 @@ def _own_rows(weight: DTensor, stored: StoredWeight) -> Tensor:
 def whole(weight: Tensor) -> Tensor:
     """Return a weight that all ranks put together, or one that is whole as it is."""
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
+
+
+def without_adapter(name: str) -> str:
+    """Return a weight's name in the model without adapter.
+
+    >>> without_adapter("mlp.experts.base_layer.base_layer.gate_up_proj")
+    'mlp.experts.gate_up_proj'
+    """
+    return re.sub(r"(\.base_layer)+\.", ".", name)
 
 
 def whole_copy(module: nn.Module) -> nn.Module:

@@ -7,6 +7,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from families import plain, save_tiny
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from r1lit.policy import (
@@ -114,6 +115,37 @@ def test_merged_weights_are_those_of_a_whole_model(trained, policy: Path, tmp_pa
         main([str(tmp_path / "adapter"), str(tmp_path / "whole")])
     with pytest.raises(ValueError, match=r"adapter: .* holds no adapter_config.json"):
         main([str(tmp_path / "whole"), str(tmp_path / "other")])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        *(("qwen3_moe", None), ("mixtral", None), ("qwen3_moe", ["down_proj"])),
+        ("gpt_oss", ["gate_up_proj", "down_proj"]),
+    ],
+)
+@torch.no_grad()
+def test_adapters_of_fused_experts_are_merged(name, weights, tmp_path: Path) -> None:
+    """peft wraps a module of fused experts once for each of their weights."""
+    attention = "eager" if name == "gpt_oss" else "sdpa"
+    folder = save_tiny(tmp_path / "whole", name, attention)
+    settings = peft.LoraConfig(r=4, target_modules=ALL, target_parameters=weights)
+    own = load_policy(ModelSource(folder, adapter=settings, attention=attention), dropout=False)
+    assert any("base_layer" in n and "experts" in n for n in own.model.state_dict())
+    generator = torch.Generator().manual_seed(1)
+    for weight in own.adapter.weights:
+        weight += 0.2 * torch.randn(weight.shape, generator=generator)
+    prompt, tokens = (5, 6, 7), (8, 9, 10)
+    whole = plain(folder, attention)
+    before = hugging_face_logps(whole, prompt, tokens)
+    merged = dict(own.named_weights())
+    assert merged.keys() == whole.state_dict().keys()
+    whole.load_state_dict(merged)
+    wanted = hugging_face_logps(own.model.eval(), prompt, tokens)
+    found = hugging_face_logps(whole, prompt, tokens)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3)
+    assert (found - before).abs().max() > 0.1
 
 
 def lora(policy: Path, **settings) -> Policy:
