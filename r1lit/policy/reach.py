@@ -1,12 +1,13 @@
 """Features of a configuration that a few tokens do not meet, and how a trial meets them anyway.
 
-Windows, blocks and top-k of attention change nothing in rows that are shorter than they are. A
-trial sets them so small that its few tokens meet them, and looks at the masks that a forward pass
-makes.
+Windows, blocks and top-k of attention change nothing in rows that are shorter than they are, and
+limits of time steps nothing where no step is beyond them. A trial sets them so small that its few
+tokens meet them, and looks at the masks that a forward pass makes.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -30,11 +31,14 @@ SIZES = re.compile(
     r"(^|_)(windows?|window_size|attention_chunk_size|block_size|index_topk|topk_blocks"
     r"|local_blocks)$"
 )
+TIME_STEPS = "time_step_limit"
+# of time steps in a trial: softplus of what layers return is rarely as much
+LEAST_TIME_STEP = 1.0
 
 
 @contextmanager
 def within_reach(model: PreTrainedModel, run: Callable[[], object], errors: Any) -> Iterator[None]:
-    """Let a model's windows, blocks and top-k be met by a few tokens.
+    """Let a model's windows, blocks, top-k and limits of time steps be met by a few tokens.
 
     Configurations and modules are changed, and restored afterwards. They keep their own values
     where the model does not run with others.
@@ -44,7 +48,7 @@ def within_reach(model: PreTrainedModel, run: Callable[[], object], errors: Any)
         run: makes a forward pass of a few tokens.
         errors: exceptions by which it fails.
     """
-    changes = [*_sizes(model)]
+    changes = [*_sizes(model), *_time_steps(model)]
     if not changes:
         yield
         return
@@ -99,6 +103,14 @@ def _configs(model: PreTrainedModel) -> list[PretrainedConfig]:
     held = [model.config.get_text_config(decoder=True)]
     held += [c for m in model.modules() if isinstance(c := vars(m).get("config"), PretrainedConfig)]
     return list({id(config): config for config in held}.values())
+
+
+def _time_steps(model: nn.Module) -> Values:
+    """Yield the modules that limit time steps, and limits beyond which every step is."""
+    for module in model.modules():
+        limit = vars(module).get(TIME_STEPS)
+        if isinstance(limit, tuple | list) and tuple(limit) != (0.0, math.inf):
+            yield module, TIME_STEPS, (LEAST_TIME_STEP, max(LEAST_TIME_STEP, limit[1]))
 
 
 class MaskWatch:

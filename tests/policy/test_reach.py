@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -10,6 +13,7 @@ from benchmarks.tiny_configs import tiny_config
 from r1lit.policy import Policy, is_packed
 from r1lit.policy.reach import LARGEST, watch_masks, within_reach
 from r1lit.policy.support import FAILURES, LENGTHS, PROMPTS, enable_packed, trial
+from r1lit.rollout.decoding import CachedDecoding, find_decoding_error
 
 SPARSE = {
     "layer_types": ["full_attention", "minimax_m3_sparse"],
@@ -103,3 +107,29 @@ def test_other_numbers_of_a_configuration_stay(kind):
     before = policy.config.to_dict()
     with within_reach(policy.model, lambda: None, FAILURES):
         assert policy.config.to_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("zamba2", {"time_step_min": 0.001}),
+        ("nemotron_h", {"time_step_min": 0.001}),
+        ("bamba", {"time_step_limit": (0.001, 0.1)}),
+    ],
+)
+def test_time_steps_that_decoding_does_not_limit_are_noticed(name, changes):
+    """Few time steps are beyond a limit: after 4 tokens log-probs had drifted by 2e-5 at most."""
+    policy = fresh(name, initializer_range=0.1, **changes)
+    with torch.no_grad(), trial(policy):
+        cached = find_decoding_error(policy, partial(CachedDecoding, policy, pad=0))
+    assert cached == "its log-probs would change"
+
+
+@pytest.mark.parametrize("name", ["zamba2", "nemotron_h"])
+def test_without_a_limit_caches_are_used(name):
+    policy = fresh(name, initializer_range=0.1)
+    for module in policy.modules():
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = (0.0, math.inf)
+    with torch.no_grad(), trial(policy):
+        assert find_decoding_error(policy, partial(CachedDecoding, policy, pad=0)) is None
