@@ -27,6 +27,7 @@ from r1lit.modules.token_values import of_each_token
 from r1lit.modules.updates import UpdateMetrics, of_rows, responses_of, with_selection
 from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
+from r1lit.objectives.terms import divisor
 from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
 from r1lit.policy.policy import make_reference, refresh_reference
 from r1lit.rewards import Reward
@@ -303,8 +304,8 @@ class GRPOModule(RolloutModule):
             self._loss,
             rollout,
             num_rows=float(len(rows_b)),
-            num_tokens=max(num_tokens, 1.0),
-            num_right_tokens=max(num_right_tokens, 1.0),
+            num_tokens=divisor(num_tokens),
+            num_right_tokens=divisor(num_right_tokens),
             update_metrics=update_metrics,
             is_first_update=is_first_update,
         )

@@ -25,6 +25,7 @@ from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import GAE, Objective, ValueObjective
 from r1lit.objectives.gae import monte_carlo_returns_BT
 from r1lit.objectives.reward_shaping import with_kl_in_reward
+from r1lit.objectives.terms import divisor
 from r1lit.policy import ModelSource, load_reward_config, load_reward_model
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
@@ -164,7 +165,7 @@ class PPOModule(GRPOModule):
         return metrics | self._update_critic(rollout, rows_b)
 
     def _update_critic(self, rollout: Rollout, rows_b: Tensor) -> dict[str, float]:
-        num_tokens = max(self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum()), 1.0)
+        num_tokens = divisor(self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum()))
         clipped: list[Tensor] = []
         optimizers: Any = self.optimizers()
         loss, norm = self.update_rows(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from r1lit.objectives.loss_inputs import LossInputs
 from r1lit.objectives.objective import Objective, check_clip
-from r1lit.objectives.terms import hide_padding, per_token_BT, token_log_ratio_BT
+from r1lit.objectives.terms import hide_padding, hide_zero_BT, per_token_BT, token_log_ratio_BT
 
 
 class CISPO(Objective):
@@ -58,8 +58,9 @@ class CISPO(Objective):
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return sg(clip(rho)) A log pi."""
         log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
-        is_weight_BT = log_ratio_BT.detach().clamp(*self.log_bounds).exp()
-        return is_weight_BT * advantage_BT * hide_padding(inputs.logp_BT, inputs.mask_BT)
+        log_ratio_BT = hide_zero_BT(log_ratio_BT.detach(), advantage_BT)
+        weight_BT = log_ratio_BT.clamp(*self.log_bounds).exp() * advantage_BT
+        return weight_BT * hide_zero_BT(hide_padding(inputs.logp_BT, inputs.mask_BT), weight_BT)
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the weight is clipped and the advantage is not 0, of either sign."""

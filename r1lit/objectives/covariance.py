@@ -30,6 +30,7 @@ from r1lit.objectives.objective import ClippedObjective, Objective
 from r1lit.objectives.terms import (
     LARGEST_LOG_RHO,
     hide_padding,
+    hide_zero_BT,
     num_selected,
     per_token_BT,
     token_log_ratio_BT,
@@ -146,7 +147,8 @@ class KLCov(Objective):
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return rho A, less the penalty where a token is selected."""
         log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
-        surrogate_BT = log_ratio_BT.clamp(max=LARGEST_LOG_RHO).exp() * advantage_BT
+        ratio_BT = hide_zero_BT(log_ratio_BT, advantage_BT).clamp(max=LARGEST_LOG_RHO).exp()
+        surrogate_BT = ratio_BT * advantage_BT
         if inputs.is_selected_BT is None:
             return surrogate_BT
         moved_BT = inputs.is_selected_BT & (log_ratio_BT.detach().abs() > LEAST_MOVE)

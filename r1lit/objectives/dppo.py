@@ -11,7 +11,7 @@ from torch import Tensor
 from r1lit.errors import check_at_least, check_one_of
 from r1lit.objectives.loss_inputs import LossInputs
 from r1lit.objectives.objective import Objective
-from r1lit.objectives.terms import hide_padding, per_token_BT, token_log_ratio_BT
+from r1lit.objectives.terms import hide_padding, hide_zero_BT, per_token_BT, token_log_ratio_BT
 
 LARGEST_PROBABILITY = 1 - 1e-6
 """The largest probability of a token in a binary divergence: the others keep some."""
@@ -62,6 +62,7 @@ class DPPO(Objective):
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return M min(rho, max_ratio) A."""
         log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
+        log_ratio_BT = hide_zero_BT(log_ratio_BT, advantage_BT)
         beyond_BT = (log_ratio_BT - math.log(self.max_ratio)).clamp(min=0).detach()
         surrogate_BT = (log_ratio_BT - beyond_BT).exp() * advantage_BT
         return torch.where(self.is_clipped_BT(inputs), 0.0, surrogate_BT)

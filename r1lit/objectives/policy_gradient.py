@@ -14,7 +14,13 @@ from torch import Tensor
 from r1lit.objectives.advantages import AdvantageEstimator, LeaveOneOut
 from r1lit.objectives.loss_inputs import LossInputs
 from r1lit.objectives.objective import Objective
-from r1lit.objectives.terms import hide_padding, per_budget_BT, per_token_BT, token_log_ratio_BT
+from r1lit.objectives.terms import (
+    hide_padding,
+    hide_zero_BT,
+    per_budget_BT,
+    per_token_BT,
+    token_log_ratio_BT,
+)
 
 
 class PolicyGradient(Objective):
@@ -37,7 +43,8 @@ class PolicyGradient(Objective):
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return A log pi."""
         advantage_BT = hide_padding(inputs.advantage_BT.detach(), inputs.mask_BT)
-        return advantage_BT * hide_padding(inputs.logp_BT, inputs.mask_BT)
+        logp_BT = hide_padding(inputs.logp_BT, inputs.mask_BT)
+        return advantage_BT * hide_zero_BT(logp_BT, advantage_BT)
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return that nothing is clipped."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from r1lit.batches import Rollout
-from r1lit.objectives.terms import hide_padding, k1_BT
+from r1lit.objectives.terms import divisor, hide_padding, k1_BT
 
 
 def with_kl_in_reward(
@@ -40,7 +40,7 @@ def whitened(rollout: Rollout, mean_over_ranks: Callable[[Tensor], float]) -> Ro
         mean_over_ranks: of a sum; all ranks are whitened together.
     """
     mask_BT = rollout.loss_mask_BT
-    num_tokens = max(mean_over_ranks(mask_BT.sum()), 1.0)
+    num_tokens = divisor(mean_over_ranks(mask_BT.sum()))
     mean = mean_over_ranks(hide_padding(rollout.advantage_BT, mask_BT).sum()) / num_tokens
     centred_BT = hide_padding(rollout.advantage_BT - mean, mask_BT)
     variance = mean_over_ranks(centred_BT.square().sum()) / num_tokens

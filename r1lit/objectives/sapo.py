@@ -10,7 +10,12 @@ from torch import Tensor
 from r1lit.errors import check_above
 from r1lit.objectives.loss_inputs import LossInputs
 from r1lit.objectives.objective import Objective
-from r1lit.objectives.terms import LARGEST_LOG_RHO, per_response_BT, token_log_ratio_BT
+from r1lit.objectives.terms import (
+    LARGEST_LOG_RHO,
+    hide_zero_BT,
+    per_response_BT,
+    token_log_ratio_BT,
+)
 
 
 class SAPO(Objective):
@@ -48,6 +53,7 @@ class SAPO(Objective):
         log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
         negative_BT = torch.full_like(log_ratio_BT, self.tau_negative)
         tau_BT = torch.where(advantage_BT > 0, self.tau_positive, negative_BT)
+        log_ratio_BT = hide_zero_BT(log_ratio_BT, advantage_BT)
         gap_BT = torch.expm1(log_ratio_BT.clamp(max=LARGEST_LOG_RHO))
         return torch.sigmoid(tau_BT * gap_BT) * 4 / tau_BT * advantage_BT
 

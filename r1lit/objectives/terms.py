@@ -52,6 +52,22 @@ def hide_padding(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return torch.where(mask_BT, value_BT, 0.0)
 
 
+def hide_zero_BT(value_BT: Tensor, factor_BT: Tensor) -> Tensor:
+    """Return ``value_BT`` with 0 where its factor is 0: 0 times an infinite log-prob is a NaN."""
+    return torch.where(factor_BT == 0, 0.0, value_BT)
+
+
+def divisor(mean_count: float) -> float:
+    """Return what a sum over tokens is divided by: their mean number over ranks, 1 if it is 0.
+
+    The mean is below 1 where fewer tokens count than there are ranks.
+
+    >>> divisor(12.5), divisor(0.25), divisor(0.0)
+    (12.5, 0.25, 1.0)
+    """
+    return mean_count or 1.0
+
+
 def row_sum_B1(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Return the sum over each response."""
     return hide_padding(value_BT, mask_BT).sum(1, keepdim=True)

@@ -215,6 +215,17 @@ def test_rejection_fine_tuning_is_cross_entropy_on_what_is_kept():
     torch.testing.assert_close(got_BT, wanted_BT * kept_BT.sum() / 18)
 
 
+def test_whitening_counts_fewer_tokens_than_ranks():
+    """Two tokens on one of four ranks: their mean is 0 and their variance 1 all the same."""
+    mask_BT = torch.zeros(6, 4, dtype=torch.bool)
+    mask_BT[0, :2] = True
+    advantage_BT = torch.zeros(6, 4)
+    advantage_BT[0, :2] = torch.tensor([1.0, 5.0])
+    given = rollout(advantage_BT=advantage_BT, loss_mask_BT=mask_BT)
+    made = whitened(given, lambda total: float(total) / 4)
+    torch.testing.assert_close(made.advantage_BT[0, :2], torch.tensor([-1.0, 1.0]))
+
+
 def test_whitened_by_hand():
     """Advantages 1, 1, 3 at the tokens that count: mean 5/3, variance 8/9."""
     mask_BT = torch.zeros(6, 4, dtype=torch.bool)
