@@ -7,6 +7,7 @@ import transformers
 
 from benchmarks.architectures import PAGE, cases, faults, measure, page, survey
 
+FP32 = ("logp_fp32", "padded_fp32", "gradient_fp32", "leak", "mismatch_fp32")
 RIGHT = {
     "name": "a",
     "path": "packed",
@@ -14,7 +15,7 @@ RIGHT = {
     "way": "shared",
     "generate": "same",
     "argmax": True,
-    **dict.fromkeys(("logp_fp32", "gradient_fp32", "leak", "mismatch_fp32"), 1e-6),
+    **dict.fromkeys(FP32, 1e-6),
     **dict.fromkeys(("logp_bf16_ours", "logp_bf16_plain", "gradient_bf16_ours"), 0.03),
     **{"gradient_bf16_plain": 0.03, "mismatch_bf16": 0.01},
 }
@@ -38,7 +39,7 @@ def test_llama_is_right_and_its_line_says_so():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("logp_fp32", 0.01), ("gradient_fp32", 0.01), ("leak", 0.01), ("mismatch_fp32", 0.01)),
+        *((key, 0.01) for key in FP32),
         *(("logp_bf16_ours", 0.5), ("gradient_bf16_ours", 0.5), ("mismatch_bf16", 0.5)),
         ("argmax", False),
     ],
