@@ -39,6 +39,7 @@ from r1lit.rollout import (
 )
 from r1lit.text.extract import extract_final, thinking_and_answer
 from r1lit.text.prompts import encode_prompts, prompt_text
+from r1lit.text.special_tokens import literal
 
 _THINK = re.compile(r"</?think>")
 _ANSWER = re.compile(r"</?answer>[^\S\n]?")
@@ -330,6 +331,7 @@ class EngineRefiner(Refiner):
     def _prompt(self, problem: Problem, response: str) -> str:
         assert self._model is not None
         text = refining_text(self.instruction, problem, response)
+        text = literal(self._model.tokenizer, text, with_markup=True)
         return prompt_text(self._model.tokenizer, self.template, text)
 
     def _key(self, problem: Problem, response: str) -> str:

@@ -6,7 +6,7 @@ Problems become ``PromptBatch``, documents ``PackedRows``, by the tokenizer of t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from r1lit.data.packing import (
     encode_questions,
     pack_rows,
     show_first,
+    warn_of_special_tokens,
 )
 from r1lit.data.sources import (
     DocumentSource,
@@ -44,7 +45,15 @@ from r1lit.data.sources import (
 from r1lit.environments import ChatTurns, Environment, TurnFormat, TurnLimits
 from r1lit.errors import check_at_least, hint
 from r1lit.ranks import of_all_ranks
-from r1lit.text.prompts import CHAT, Conversation, question_of, squeezed, turn_end
+from r1lit.text.prompts import (
+    CHAT,
+    Conversation,
+    literal_question,
+    question_of,
+    squeezed,
+    turn_end,
+)
+from r1lit.text.special_tokens import literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +69,15 @@ class PromptOptions:
         system_prompt: the system turn of the chat template, where a problem has none; empty for
             none.
         max_tokens: a longer prompt is an error; null leaves the model's context as the limit.
+        special_tokens_in_questions: whether the texts of special tokens in questions of data are
+            these tokens, as in questions that are templated already; else they are text.
     """
 
     template: str = "r1_zero"
     wording: str = "{question}"
     system_prompt: str = ""
     max_tokens: int | None = None
+    special_tokens_in_questions: bool = False
 
     def __post_init__(self) -> None:
         _refuse_below_one("prompts", self, "max_tokens")
@@ -388,26 +400,60 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
 
     def _encode_problems(self, split: str) -> None:
         if split in self.problems and split not in self.prompt_ids:
-            openings = [self.opening(problem) for problem in self.problems[split]]
+            if not self.prompts.special_tokens_in_questions:
+                questions = [question_of(problem) for problem in self.problems[split]]
+                key = "data.prompts.special_tokens_in_questions"
+                warn_of_special_tokens(self._tokenizer(), questions, f"data.{split}", key)
+            openings = [self.opening(p, self.literal) for p in self.problems[split]]
             self.prompt_ids[split] = self.encode(openings, split)
 
     def encode(self, openings: Sequence[str | Conversation], split: str) -> list[tuple[int, ...]]:
-        """Return the prompts of questions, as those of the problems of ``split`` are made."""
+        """Return the prompts of questions, as those of the problems of ``split`` are made.
+
+        What is of data in them went through ``literal``.
+        """
         prompts = self.prompts
+        wording = prompts.wording
         if self.shots is not None:
-            before = self.shots.before(self.problems[split], self.seed)
-            prompts = replace(prompts, wording=before + prompts.wording)
+            before = self.shots.before(self.problems[split], self.seed, self.literal)
+            wording = before + wording
         return encode_questions(
-            openings, self._tokenizer(), **asdict(prompts), context=self._context(), split=split
+            openings,
+            self._tokenizer(),
+            template=prompts.template,
+            wording=wording,
+            system_prompt=prompts.system_prompt,
+            max_tokens=prompts.max_tokens,
+            context=self._context(),
+            split=split,
         )
 
-    def opening(self, problem: Problem) -> str | Conversation:
-        """Return what becomes the prompt, with the tools of the problem's environment."""
+    def literal(self, value: Any) -> Any:
+        """Return data as templates take it: special tokens' texts stay text, unless switched on.
+
+        Args:
+            value: a question, or what tools are: texts in lists and mappings.
+        """
+        if self.prompts.special_tokens_in_questions:
+            return value
+        if isinstance(value, str | Conversation):
+            return literal_question(self._tokenizer(), value)
+        return literal(self._tokenizer(), value)
+
+    def opening(
+        self, problem: Problem, literal: Callable[[Any], Any] = lambda value: value
+    ) -> str | Conversation:
+        """Return what becomes the prompt, with the tools of the problem's environment.
+
+        Args:
+            problem: that is asked.
+            literal: what becomes of its data; the turn format's own text is not data.
+        """
         if not problem.environment:
-            return question_of(problem)
+            return literal(question_of(problem))
         environment = self.environments[problem.environment]
-        opening = environment.opening(problem)
-        tools = environment.tools_of(problem)
+        opening = literal(environment.opening(problem))
+        tools = literal(list(environment.tools_of(problem)))
         return self.turns.opening(opening, tools, self.prompts.system_prompt)
 
     def _check_environments(self, split: str) -> None:

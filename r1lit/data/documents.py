@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -40,6 +40,9 @@ class TableDocuments(DocumentSource):
             policy's chat template, or a text that holds {question}. "plain" leaves it as it is.
             Conversations take the chat template.
         system_prompt: the system turn of conversations, and of template "chat", without one.
+        special_tokens_in_questions: whether the texts of special tokens in questions are these
+            tokens, as in prompts that are templated already; else they are text. In responses they
+            always are tokens.
         **table: of ``Table``: name, split, skip and limit.
     """
 
@@ -50,6 +53,7 @@ class TableDocuments(DocumentSource):
         response: str = "response",
         template: str = "plain",
         system_prompt: str = "",
+        special_tokens_in_questions: bool = False,
         **table: Any,
     ) -> None:
         if template != CHAT:
@@ -59,6 +63,7 @@ class TableDocuments(DocumentSource):
         self.prompt = prompt
         self.response = response
         self.template = template
+        self.special_tokens_in_questions = special_tokens_in_questions
 
     def documents(self) -> list[Document]:
         """Return every document in the table's order.
@@ -99,8 +104,13 @@ class TableDocuments(DocumentSource):
         if self.template == CHAT and self.system_prompt:
             return self._document_of(Conversation.of([{"role": "user", "content": text}]), response)
         if self.template == CHAT:
-            return Document(prompt=text, response=response, chat=True)
-        return Document(prompt=render(self.template, text), response=response)
+            return self._read(Document(prompt=text, response=response, chat=True))
+        prompt, asked = render(self.template, text), (self.template, text)
+        return self._read(Document(prompt=prompt, response=response, asked=asked))
+
+    def _read(self, document: Document) -> Document:
+        """Return a document with the switch for special tokens."""
+        return replace(document, special_tokens_in_questions=self.special_tokens_in_questions)
 
     def _turns(self, chat: Conversation) -> list[Document]:
         """Return the document of every assistant turn."""
@@ -110,11 +120,11 @@ class TableDocuments(DocumentSource):
                 f"response: {self.table.path} has a conversation without an assistant's turn after"
                 f" another: {chat.text[:80]}"
             )
-        return [Document.of(before, answer) for before, answer in turns]
+        return [self._read(Document.of(before, answer)) for before, answer in turns]
 
     def _document_of(self, before: Conversation, response: str) -> Document:
         answer = {"role": "assistant", "content": response}
-        return Document.of(before.after(self.system_prompt), answer)
+        return self._read(Document.of(before.after(self.system_prompt), answer))
 
 
 class CuratedDocuments(TableDocuments):

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -30,9 +30,11 @@ from r1lit.text.prompts import (
     Conversation,
     answer_text,
     encode_prompts,
+    literal_question,
     prompt_text,
     render_prompt,
 )
+from r1lit.text.special_tokens import held_control_token, well_formed
 
 CHUNK = 1024
 PROGRESS_FROM = 5000
@@ -50,7 +52,7 @@ class EncodedDocument:
 
 
 def encode_questions(
-    questions: Sequence[str | Conversation],
+    openings: Sequence[str | Conversation],
     tokenizer: PreTrainedTokenizerBase,
     *,
     template: str,
@@ -60,12 +62,14 @@ def encode_questions(
     context: int | None,
     split: str,
 ) -> list[tuple[int, ...]]:
-    """Return the prompts of ``questions``, as ``PromptOptions`` says.
+    """Return the prompts of questions, as ``PromptOptions`` says.
+
+    Questions of data went through `literal_question`, so that special tokens' texts stay text.
 
     Raises:
         ValueError: if one is longer than ``max_tokens``, or leaves no room in the ``context``.
     """
-    texts = [render_prompt(tokenizer, template, wording, q, system_prompt) for q in questions]
+    texts = [render_prompt(tokenizer, template, wording, q, system_prompt) for q in openings]
     prompts = encode_prompts(tokenizer, texts)
     if max_tokens is not None:
         refuse_longer(prompts, max_tokens, split, "data.prompts.max_tokens")
@@ -122,12 +126,9 @@ def _encode_chunk(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document]
 ) -> list[EncodedDocument]:
     eos = tokenizer.eos_token_id
-    prompts = encode_prompts(tokenizer, [_prompt_of(tokenizer, d) for d in documents])
-    answers = [
-        d.response if d.before is None or d.answer is None
-        else answer_text(tokenizer, d.before, d.answer)
-        for d in documents
-    ]  # fmt: skip
+    texts = [_texts_of(tokenizer, document) for document in documents]
+    prompts = encode_prompts(tokenizer, [prompt for prompt, _ in texts])
+    answers = [well_formed(answer) for _, answer in texts]
     responses = tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"]
     encoded = []
     for prompt, response in zip(prompts, responses, strict=True):
@@ -137,10 +138,43 @@ def _encode_chunk(
     return encoded
 
 
-def _prompt_of(tokenizer: PreTrainedTokenizerBase, document: Document) -> str:
-    if not document.chat:
-        return document.prompt
-    return prompt_text(tokenizer, CHAT, document.before or document.prompt)
+def _texts_of(tokenizer: PreTrainedTokenizerBase, document: Document) -> tuple[str, str]:
+    """Return prompt and response as text.
+
+    Questions are data: special tokens' texts in them are text. A response is what the model is to
+    write, with its special tokens.
+    """
+    if not document.chat and document.asked is None:
+        return document.prompt, document.response
+    template, text = document.asked or (CHAT, document.prompt)
+    question: str | Conversation = document.before or text
+    if not document.special_tokens_in_questions:
+        question = literal_question(tokenizer, question)
+    prompt = prompt_text(tokenizer, template, question)
+    if document.answer is None or isinstance(question, str):
+        return prompt, document.response
+    return prompt, answer_text(tokenizer, question, document.answer)
+
+
+def warn_of_special_tokens(
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[str | Conversation],
+    where: str,
+    switch: str,
+) -> None:
+    """Warn, in one line, if questions hold the texts of special tokens, which are read as text."""
+    held = [
+        held_control_token(tokenizer, question)
+        if isinstance(question, str)
+        else held_control_token(tokenizer, question.text, with_markup=True)
+        for question in questions
+    ]
+    found = [token for token in held if token is not None]
+    if found:
+        rank_zero_warn(
+            f"{where}: {len(found)} of {len(questions)} questions hold the text of a special token,"
+            f" the first {found[0]!r}; it is read as text, and {switch}: true reads it as the token"
+        )
 
 
 @rank_zero_only
@@ -340,6 +374,10 @@ def pack_rows(
     Raises:
         ValueError: if a document is longer than a row, unless truncated, or than the context.
     """
+    questions = [text.before or (text.asked or ("", text.prompt))[1] for text in texts
+                 if (text.chat or text.asked) and not text.special_tokens_in_questions]  # fmt: skip
+    switch = "special_tokens_in_questions of their source"
+    warn_of_special_tokens(tokenizer, questions, "data.documents", switch)
     documents = encode_documents(tokenizer, texts, show_progress)
     num_truncated = 0
     if too_long == "truncate":

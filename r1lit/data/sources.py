@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,9 @@ class Document:
     ``prompt`` is a question yet, and becomes text by the chat template of the policy's tokenizer,
     which a source does not set. Of a conversation ``before`` are the turns that lead to the
     assistant's turn ``answer``, which is trained on; ``prompt`` and ``response`` show them as text.
+    ``asked`` is the template, and the question, that ``prompt`` was made of. In a question special
+    tokens' texts are text, unless ``special_tokens_in_questions``; in a prompt that was made
+    elsewhere, and in a response, they are these tokens.
     """
 
     prompt: str
@@ -37,6 +40,8 @@ class Document:
     chat: bool = False
     before: Conversation | None = None
     answer: Message | None = None
+    asked: tuple[str, str] | None = field(default=None, compare=False)
+    special_tokens_in_questions: bool = False
 
     @classmethod
     def of(cls, before: Conversation, answer: Message) -> Document:
@@ -241,8 +246,15 @@ class FewShot:
         self.num_shots = num_shots
         self.wording = wording
 
-    def before(self, asked: Sequence[Problem], seed: int) -> str:
+    def before(
+        self, asked: Sequence[Problem], seed: int, literal: Callable[[str], str] = str
+    ) -> str:
         """Return the text that stands before each question.
+
+        Args:
+            asked: the problems that are prompted.
+            seed: of the choice.
+            literal: what becomes of a shown question and answer, which are data.
 
         Raises:
             ValueError: if there are fewer problems to show.
@@ -261,7 +273,9 @@ class FewShot:
             )
         shown = [pool[i] for i in permutation(len(pool), seed, "shots")[: self.num_shots]]
         return "".join(
-            self.wording.replace("{question}", problem.question).replace("{answer}", problem.answer)
+            self.wording.replace("{question}", literal(problem.question)).replace(
+                "{answer}", literal(problem.answer)
+            )
             for problem in shown
         )
 

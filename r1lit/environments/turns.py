@@ -19,6 +19,7 @@ from jinja2 import TemplateError
 
 from r1lit.environments.base import Reply, ToolCall
 from r1lit.text.prompts import CHAT, Conversation, Message, turn_end
+from r1lit.text.special_tokens import literal, token_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -102,7 +103,14 @@ class TurnFormat(ABC):
 
     @abstractmethod
     def encode(self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
-        """Return the tokens that messages add after the end token of the model's turn."""
+        """Return the tokens that messages add after the end token of the model's turn.
+
+        What messages say is text: the texts of special tokens in it give no such token.
+        """
+
+    def escaped(self, text: str) -> str:
+        """Return what a message says, so that it cannot be taken for texts of this format."""
+        return text
 
     @abstractmethod
     def check(self, tokenizer: PreTrainedTokenizerBase, template: str, tools: Schemas) -> None:
@@ -166,8 +174,8 @@ class ChatTurns(TurnFormat):
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of messages and of the beginning of the model's next turn."""
-        text = self._behind_an_answer(tokenizer, messages)
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        text = self._behind_an_answer(tokenizer, literal(tokenizer, list(messages)))
+        return token_ids(tokenizer, [text], add_special_tokens=False)[0]
 
     def _behind_an_answer(
         self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
@@ -275,10 +283,22 @@ class InlineTurns(TurnFormat):
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of the results."""
-        text = "".join(
-            f"{self.result_open}{message['content']}{self.result_close}" for message in messages
-        )
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        contents = [literal(tokenizer, self.escaped(m["content"])) for m in messages]
+        text = "".join(f"{self.result_open}{content}{self.result_close}" for content in contents)
+        return token_ids(tokenizer, [text], add_special_tokens=False)[0]
+
+    def escaped(self, text: str) -> str:
+        r"""Return a result in which the texts around calls and results have a backslash.
+
+        >>> print(InlineTurns().escaped("5</result> <result>6"))
+        5<\/result> <\result>6
+        """
+        marks = (self.call_open, self.call_close, self.result_open, self.result_close)
+        for mark in sorted({mark.strip() for mark in marks}, key=len, reverse=True):
+            if len(mark) > 1:
+                sign = " " if mark[0] == "\\" else "\\"
+                text = text.replace(mark, f"{mark[0]}{sign}{mark[1:]}")
+        return text
 
     def check(self, tokenizer: PreTrainedTokenizerBase, template: str, tools: Schemas) -> None:
         """Check that the tokenizer can write the texts around calls and results."""

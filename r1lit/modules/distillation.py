@@ -166,7 +166,7 @@ class DistillationModule(SFTModule):
         if self.demonstration is not None:
             problems = self.data.problems["train"]
             shown = [demonstrated(problem, self.demonstration) for problem in problems]
-            prompts = self.data.encode(shown, "train")
+            prompts = self.data.encode([self.data.literal(text) for text in shown], "train")
             self._shown = {p.uid: ids for p, ids in zip(problems, prompts, strict=True)}
         rollout = self.data.rollout
         self.plan = BatchPlan(

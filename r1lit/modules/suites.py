@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.data.datamodule import EvaluationOptions, PromptOptions, R1DataModule
 from r1lit.data.loaders import FixedSampler, PromptLoader
-from r1lit.data.packing import encode_questions, show_first
+from r1lit.data.packing import show_first
 from r1lit.environments import TurnLimits
 from r1lit.errors import check_at_least, hint
 from r1lit.evaluation.run_folder import RunFolder
@@ -146,13 +146,8 @@ class SuiteData(R1DataModule):
             environment = build(suite.environment)
             self.turns.check(self._tokenizer(), self.prompts.template, environment.tools)
             self.environments[suite.name] = environment
-        prompts = encode_questions(
-            [self.opening(problem) for problem in problems],
-            self._tokenizer(),
-            **asdict(self.prompts),
-            context=self._context(),
-            split=f"suites.{suite.name}",
-        )
+        openings = [self.opening(problem, self.literal) for problem in problems]
+        prompts = self.encode(openings, f"suites.{suite.name}")
         base = getattr(module, "dirpath", None) or self.trainer.default_root_dir
         if Path(base).resolve() != Path.cwd():  # else the folder's own error names the key
             base = str(Path(base) / suite.name)

@@ -23,6 +23,7 @@ from r1lit.rollout.in_process import InProcessEngine
 from r1lit.rollout.request import Completion, Request, texts_of
 from r1lit.rollout.sampling import Sampling
 from r1lit.text.prompts import CHAT, encode_prompts, prompt_text, turn_end
+from r1lit.text.special_tokens import literal
 
 LINGER_S = 0.02  # how long a batch waits for a further call
 JUDGING = Sampling(temperature=0.0, max_tokens=1024)
@@ -110,6 +111,7 @@ class LocalModel:
         Raises:
             PermanentError: if prompt and reply may exceed the model's context.
         """
+        prompt = literal(self.tokenizer, prompt, with_markup=True)  # it quotes responses
         text = prompt_text(self.tokenizer, CHAT, prompt, self.system_prompt)
         ids = encode_prompts(self.tokenizer, [text])[0]
         if self._context is not None and len(ids) + self.sampling.max_tokens > self._context:

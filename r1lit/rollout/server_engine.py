@@ -29,6 +29,7 @@ from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.vllm.client import check_tokenizer
 from r1lit.seeding import generator
+from r1lit.text.special_tokens import control_tokens
 
 NUM_PROMPTS, NUM_REPEATS = 4, 8  # from so many on it is no accident
 
@@ -282,6 +283,19 @@ def as_texts(
         text = tokenizer.decode(list(kept), skip_special_tokens=not keep_special)
         assert isinstance(text, str)
         texts[prompt] = text
+    control = control_tokens(tokenizer)
+    ids = set(tokenizer.convert_tokens_to_ids(sorted(control.all)))
+    held = [
+        text
+        for prompt, text in texts.items()
+        if keep_special and len(control.pattern.findall(text)) > sum(i in ids for i in prompt)
+    ]
+    if held:
+        warnings.warn(
+            f"endpoint.url: {len(held)} of {len(texts)} prompts hold the text of a special token,"
+            " which a server that takes texts reads as the token; vLLM takes token ids",
+            stacklevel=2,
+        )
     return texts
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from r1lit.problems import Problem
+from r1lit.text.special_tokens import literal, token_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -129,6 +130,26 @@ def question_of(problem: Problem) -> str | Conversation:
     """Return what becomes the prompt: the question as text, or its turns."""
     turns = problem.meta.get(KEY)
     return turns if isinstance(turns, Conversation) else problem.question
+
+
+WRITTEN_WITH_MARKUP = ("assistant", "system", "developer")
+
+
+def literal_question(
+    tokenizer: PreTrainedTokenizerBase, question: str | Conversation
+) -> str | Conversation:
+    """Return a question of data for a template, in which control tokens' texts stay text.
+
+    In turns of the assistant and the system markup stays, such as ``<think>`` and ``<tool_call>``:
+    they are written in the model's own form. Special tokens are text there too.
+    """
+    if isinstance(question, str):
+        return literal(tokenizer, question)
+    messages = [
+        literal(tokenizer, message, with_markup=message["role"] in WRITTEN_WITH_MARKUP)
+        for message in question.messages
+    ]
+    return Conversation.of(messages, literal(tokenizer, question.tools))
 
 
 def extended(question: str | Conversation, text: str) -> str | Conversation:
@@ -345,13 +366,13 @@ def encode_prompts(
 ) -> list[tuple[int, ...]]:
     """Return the token ids of templated prompts, special tokens as the tokenizer adds them.
 
-    Llama adds BOS and Qwen nothing. A BOS that the text already begins with (a chat template
-    writes it) is not doubled, and an EOS that the tokenizer appends is removed: a response
-    follows.
+    What `literal` has broken stays text. Llama adds BOS and Qwen nothing. A BOS that the text
+    already begins with (a chat template writes it) is not doubled, and an EOS that the tokenizer
+    appends is removed: a response follows.
     """
     if not texts:
         return []
-    encoded = tokenizer(list(texts), verbose=False)["input_ids"]
+    encoded = token_ids(tokenizer, texts)
     probe = tokenizer("a")["input_ids"]
     if probe[-1] == tokenizer.eos_token_id:
         encoded = [ids[:-1] for ids in encoded]

@@ -16,7 +16,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, cast
 
 from r1lit.text.extract import thinking_and_answer
-from r1lit.text.prompts import Conversation, encode_prompts, prompt_text
+from r1lit.text.prompts import Conversation, encode_prompts, literal_question, prompt_text
+from r1lit.text.special_tokens import literal, token_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -153,20 +154,21 @@ def encode_scored(
 
     Prompt and text are tokenised apart, as in a rollout. EOS always follows, even if the response
     was cut: the score is read there. A row longer than ``max_tokens`` loses the beginning of its
-    prompt, but keeps BOS: without the first token of its training a model fails.
+    prompt, but keeps BOS: without the first token of its training a model fails. A text that spells
+    a special token does not become it: what is scored could speak in another role.
 
     Raises:
         ValueError: if there is no such template.
     """
-    templated = {question: prompt_text(tokenizer, template, question) for question in questions}
+    templated = {
+        question: prompt_text(tokenizer, template, literal_question(tokenizer, question))
+        for question in questions
+    }
     tokens_of = dict(
         zip(templated, encode_prompts(tokenizer, list(templated.values())), strict=True)
     )
-    encoded = (
-        tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-        if texts
-        else []
-    )
+    written = [literal(tokenizer, text, with_markup=True) for text in texts]
+    encoded = token_ids(tokenizer, written, add_special_tokens=False)
     rows = []
     for question, ids in zip(questions, encoded, strict=True):
         tokens = (*tokens_of[question], *ids, tokenizer.eos_token_id)
