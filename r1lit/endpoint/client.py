@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import urljoin
@@ -201,13 +202,25 @@ class Client:
             raise RequestError(_redacted(f"{type(error).__name__}: {error}", key)) from None
         text = content.decode("utf-8-sig", "replace")
         if status == 200:  # a long reply is read while others come in
-            return await asyncio.to_thread(_read, text, key, read)
+            asked = (payload or {}).get("model")
+            return await asyncio.to_thread(_read, text, key, partial(self._read_of, asked, read))
         text = _redacted(text, key)
         fault = f"status {status}: {_short(text) or responses.get(status, '')}"
         if status in _PASSING or status >= 500:
             raise RequestError(fault, wait_s=wait_s)
         kind = SetupError if status in _MISCONFIGURED or status // 100 == 3 else PermanentError
         raise kind(f"{self.key}: {address} refused the request, {fault}")
+
+    def _read_of(self, asked: Any, read: Callable[[dict[str, Any]], T], reply: dict[str, Any]) -> T:
+        """Return what ``read`` makes of a reply of the model that was asked."""
+        answered = reply.get("model")
+        named = isinstance(asked, str) and isinstance(answered, str) and answered
+        if named and not is_same_model(asked, answered):
+            raise SetupError(
+                f"{self.key}: {self.url} was asked for the model {asked!r} and answered as"
+                f" {_short(answered)!r}; name the model as the server does"
+            )
+        return read(reply)
 
     async def _exchange(
         self, address: str, body: bytes | None, key: str
@@ -253,6 +266,26 @@ class Client:
             return min(wait_s, LONGEST_PAUSE_S)
         pause_s = min(self.endpoint.backoff_s * 2.0**attempt, LONGEST_PAUSE_S)
         return pause_s * random.uniform(0.5, 1.5)
+
+
+_VERSION = re.compile(r"([-:@](latest|main|preview|\d[\w.-]*))+$")
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Return whether a server's name of a model is the one requested, or that with a version.
+
+    >>> is_same_model("gpt-4o", "gpt-4o-2024-08-06"), is_same_model("org/a-7b", "a-7B@main")
+    (True, True)
+    >>> is_same_model("gpt-4o", "gpt-4o-mini"), is_same_model("a-7b", "a-7b-instruct")
+    (False, False)
+    """
+
+    def names(text: str) -> set[str]:
+        text = text.strip().rstrip("/").casefold()
+        own = re.split(r"[/\\]", text)[-1].removesuffix(".gguf")
+        return {text, own, _VERSION.sub("", own)} - {""}
+
+    return bool(names(asked) & names(answered))
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> Future[T]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from r1lit.endpoint import ChatReply, Endpoint, ServedModel
+from r1lit.endpoint.client import SetupError
 
 
 def model_of(server, path: str = "", **options) -> ServedModel:
@@ -36,3 +37,22 @@ def test_text_that_no_encoding_has(serve):
     server = serve(lambda prompt, _: "fine")
     assert model_of(server)("a \ud800 b").text == "fine"
     assert server.bodies[0]["messages"][0]["content"] == "a ? b"
+
+
+def answering_as(name: str):
+    """A reply that says which model it is of."""
+    message = {"role": "assistant", "content": "fine"}
+    return {"model": name, "choices": [{"message": message, "finish_reason": "stop"}]}
+
+
+def test_a_server_that_answers_as_another_model_is_an_error(serve):
+    server = serve(lambda *_: answering_as("other-7b"))
+    model = model_of(server, max_retries=3)
+    words = r"asked for the model 'm' and answered as 'other-7b'; name the model as the server does"
+    for call in (lambda: model("hi"), lambda: model.probabilities("hi", ["a"])):
+        with pytest.raises(SetupError, match=words) as error:
+            call()
+        assert "\n" not in str(error.value)
+    assert len(server.bodies) == 2, "no try after the first"
+    own = serve(lambda *_: answering_as("other-7b@main"))
+    assert ServedModel("org/Other-7B", Endpoint(url=own.base_url))("hi").text == "fine"
