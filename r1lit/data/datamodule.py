@@ -43,6 +43,7 @@ from r1lit.data.sources import (
     read_problems,
 )
 from r1lit.environments import ChatTurns, Environment, TurnFormat, TurnLimits
+from r1lit.environments.exits import no_exit
 from r1lit.errors import check_at_least, hint
 from r1lit.ranks import of_all_ranks
 from r1lit.text.prompts import (
@@ -452,8 +453,9 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         if not problem.environment:
             return literal(question_of(problem))
         environment = self.environments[problem.environment]
-        opening = literal(environment.opening(problem))
-        tools = literal(list(environment.tools_of(problem)))
+        with no_exit(f"data.environments: {problem.environment!r}"):
+            opening = literal(environment.opening(problem))
+            tools = literal(list(environment.tools_of(problem)))
         return self.turns.opening(opening, tools, self.prompts.system_prompt)
 
     def _check_environments(self, split: str) -> None:

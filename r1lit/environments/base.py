@@ -9,9 +9,10 @@ of the turn, or the verdict that ends the episode.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from r1lit.errors import check_above, check_at_least, check_between
@@ -60,6 +61,29 @@ class StepResult:
 
     def __post_init__(self) -> None:
         assert not (self.messages and self.verdict), "a verdict ends the episode: no messages"
+
+    def checked(self) -> StepResult:
+        """Return it with the reward as a finite number, and messages that say a text.
+
+        Raises:
+            ValueError: naming what an environment may not answer.
+        """
+        reward = float(self.reward)
+        if not math.isfinite(reward):
+            raise ValueError(f"a step's reward is {reward}, not a finite number")
+        for message in self.messages:
+            if not isinstance(message, Mapping):
+                raise ValueError(f"a step's message is {message!r:.60}, not a mapping")
+            for key in ("role", "content"):
+                if not isinstance(message.get(key), str):
+                    raise ValueError(
+                        f"a step's message has {message.get(key)!r:.60} as its {key}, not a text"
+                    )
+        if not isinstance(self.answer, str | None):
+            raise ValueError(f"a step's answer is {self.answer!r:.60}, not a text")
+        if not isinstance(self.verdict, Verdict | None):
+            raise ValueError(f"a step's verdict is {self.verdict!r:.60}, not a Verdict")
+        return replace(self, reward=reward, messages=tuple(dict(m) for m in self.messages))
 
 
 class Episode(ABC):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from r1lit.environments.base import Environment, Episode, Reply, StepResult
-from r1lit.environments.tools import imported, verdict_of
+from r1lit.environments.tools import awaited, imported, verdict_of
 from r1lit.problems import Problem
 from r1lit.text.prompts import Conversation, extended, question_of
 
@@ -27,7 +27,7 @@ class StepEpisode(Episode):
     def step(self, reply: Reply) -> StepResult:
         """Take the reply as an action."""
         start = time.perf_counter()
-        result = self.env.step(reply.text)
+        result = awaited(self.env.step(reply.text))
         if isinstance(result, Mapping):
             observation, info = result.get("observations"), result.get("metadata") or {}
             reward, done = result["reward"], result["done"]
@@ -44,7 +44,7 @@ class StepEpisode(Episode):
 
     def close(self) -> None:
         """Close the environment, if it can be."""
-        getattr(self.env, "close", lambda: None)()
+        awaited(getattr(self.env, "close", lambda: None)())
 
 
 def _messages(observation: Any) -> tuple[dict[str, Any], ...]:
@@ -84,7 +84,7 @@ class StepEpisodes(Environment):
     def opening(self, problem: Problem) -> str | Conversation:
         """Return the question, and the first observation after it."""
         env, observation = self._reset(problem)
-        getattr(env, "close", lambda: None)()
+        awaited(getattr(env, "close", lambda: None)())
         question = question_of(problem)
         return question if observation is None else extended(question, str(observation))
 
@@ -96,10 +96,10 @@ class StepEpisodes(Environment):
     def _reset(self, problem: Problem) -> tuple[Any, Any]:
         env = self.make(**self.options)
         if not hasattr(env, "reset"):  # skyrl-gym
-            env.init([{"role": "user", "content": problem.question}])
+            awaited(env.init([{"role": "user", "content": problem.question}]))
             return env, None
         seed = {"seed": int(problem.meta.get("seed", 0))}
         takes = inspect.signature(env.reset).parameters
         takes_seed = "seed" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
-        found = env.reset(**(seed if takes_seed else {}))
+        found = awaited(env.reset(**(seed if takes_seed else {})))
         return env, found[0] if isinstance(found, tuple) else found

@@ -6,19 +6,25 @@ A function's type hints and Google docstring make its schema, as in TRL's ``tool
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from r1lit.environments.base import Environment, Episode, Reply, StepResult, ToolCall
+from r1lit.environments.exits import no_exit
 from r1lit.errors import hint, import_path
 from r1lit.problems import Problem, Verdict
 from r1lit.sandbox import Limits, LocalSandbox, Program
 from r1lit.text.prompts import Conversation, extended, question_of
 
+MAX_ERROR = 1000
+"""Characters of an error that a model reads."""
 Functions = Mapping[str, Callable[..., Any]]
 Schema = Mapping[str, Any]
 
@@ -32,6 +38,7 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
     from transformers.utils import get_json_schema
 
     name = getattr(function, "__name__", repr(function))
+    _check_callable_by_name(function, name)
     try:
         schema: dict[str, Any] = get_json_schema(function)
     except Exception as error:  # transformers has classes of its own for each fault
@@ -40,6 +47,26 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
             " hints and a Google docstring that describes each argument"
         ) from error
     return schema
+
+
+def _check_callable_by_name(function: Callable[..., Any], name: str) -> None:
+    """Check that JSON arguments can be given to a function, and that it returns its result."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(f"functions: {name!r} yields its results; return them")
+    kinds = inspect.Parameter
+    forms = {
+        kinds.VAR_POSITIONAL: "*{}", kinds.VAR_KEYWORD: "**{}", kinds.POSITIONAL_ONLY: "{}, /",
+    }  # fmt: skip
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):  # none that Python knows, so no hints either
+        return
+    for argument in arguments:
+        if argument.kind in forms:
+            raise ValueError(
+                f"functions: {name!r} takes {forms[argument.kind].format(argument.name)}, which no"
+                " call can give by name; a tool has named arguments alone"
+            )
 
 
 def answer_calls(functions: Functions, schemas: Mapping[str, Schema], reply: Reply) -> StepResult:
@@ -53,11 +80,49 @@ def answer_calls(functions: Functions, schemas: Mapping[str, Schema], reply: Rep
         try:
             call = _resolved(call, schemas)
             _check_arguments(call, schemas[call.name])
-            content = as_text(functions[call.name](**call.arguments))
-        except Exception as error:  # of the model's call: it reads what was wrong
-            content, invalid = f"error: {' '.join(str(error).split())[:300]}", True
+            content = as_text(awaited(functions[call.name](**call.arguments)))
+        except (Exception, SystemExit) as error:  # of the model's call: it reads what was wrong
+            content, invalid = f"error: {error_text(error)}", True
         messages.append(_message(call.name, content))
     return StepResult(messages=tuple(messages), invalid=invalid)
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's message, its type where it has none, in its lines; long ones are cut."""
+    text = str(error).strip() or type(error).__name__
+    return text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} …[cut]"
+
+
+_LOCK = threading.Lock()
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
+
+
+def awaited(value: Any) -> Any:
+    """Return what an ``async`` function of an environment comes to; other values as they are.
+
+    All of a process run in one event loop, in a thread of its own: what they share, such as
+    connections, belongs to one loop.
+    """
+    if not inspect.isawaitable(value):
+        return value
+    with _LOCK:
+        loop = _LOOPS.get(os.getpid())
+        if loop is None:
+            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=_run, args=[loop], name="tools", daemon=True).start()
+
+    async def run() -> Any:
+        try:
+            return await value
+        except SystemExit as error:  # it would end the loop
+            raise RuntimeError(f"SystemExit: {error}") from error
+
+    return asyncio.run_coroutine_threadsafe(run(), loop).result()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    with no_exit("a tool"):
+        loop.run_forever()
 
 
 def _message(name: str, content: str) -> dict[str, Any]:
@@ -83,10 +148,26 @@ def _check_arguments(call: ToolCall, schema: Schema) -> None:
     """Check the arguments of a call against the schema of its tool."""
     from jsonschema import Draft202012Validator
 
-    parameters = {**schema["function"]["parameters"], "additionalProperties": False}
+    parameters = _with_null(schema["function"]["parameters"])
+    parameters = {**parameters, "additionalProperties": False}
     for fault in Draft202012Validator(parameters).iter_errors(dict(call.arguments)):
         where = ".".join(map(str, fault.absolute_path))
         raise ValueError(f"{call.name}: {where + ': ' if where else ''}{fault.message}")
+
+
+def _with_null(schema: Any) -> Any:
+    """Return a schema in which ``nullable``, as transformers writes it, is JSON schema's null."""
+    if isinstance(schema, list):
+        return [_with_null(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {key: _with_null(item) for key, item in schema.items()}
+    if made.get("nullable") is not True:
+        return made
+    del made["nullable"]
+    if isinstance(made.get("type"), str) and "enum" not in made:
+        return {**made, "type": [made["type"], "null"]}
+    return {"anyOf": [made, {"type": "null"}]}
 
 
 def as_text(result: Any) -> str:
@@ -183,14 +264,14 @@ class ObjectEpisode(ToolEpisode):
         step = super().step(reply)
         if step.messages or not hasattr(self.made, "get_reward"):
             return step
-        reward = float(self.made.get_reward())
+        reward = float(awaited(self.made.get_reward()))
         if not 0 <= reward <= 1:
             raise ValueError(f"get_reward() returned {reward}, which is not between 0 and 1")
         return StepResult(verdict=verdict_of(reward, start))
 
     def close(self) -> None:
         """Close the object, if it can be."""
-        getattr(self.made, "close", lambda: None)()
+        awaited(getattr(self.made, "close", lambda: None)())
 
 
 def verdict_of(value: float, start: float, reason: str = "") -> Verdict:
@@ -250,7 +331,7 @@ class ToolObjects(Environment):
         named = inspect.signature(reset).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in named.values()):
             row = {key: value for key, value in row.items() if key in named}
-        return made, reset(**row)
+        return made, awaited(reset(**row))
 
 
 class PythonTool(Tools):
@@ -286,12 +367,28 @@ class PythonTool(Tools):
 
 
 def run_python(sandbox: LocalSandbox, limits: Limits, max_characters: int, code: str) -> str:
-    """Return what a program prints in a sandbox, or the last line of its error."""
+    """Return what a program prints in a sandbox, and its error without the traceback."""
     outcome = sandbox.run(Program(language="python", files={"main.py": code}), limits=limits)
     text = outcome.stdout.decode(errors="replace")
     if outcome.timed_out or outcome.limit:
         text += f"error: {outcome.limit or 'out of time'}"
     elif not outcome.ok:
-        lines = outcome.stderr.decode(errors="replace").strip().splitlines()
-        text += f"error: {lines[-1] if lines else f'exit code {outcome.exit_code}'}"
+        fault = last_error(outcome.stderr.decode(errors="replace"))
+        text += f"error: {fault or f'exit code {outcome.exit_code}'}"
     return text[:max_characters].strip() or "(nothing printed)"
+
+
+def last_error(stderr: str) -> str:
+    r"""Return the last error that Python printed, in its lines; the last line of anything else.
+
+    >>> last_error('  File "main.py", line 1, in <module>\n    f()\nValueError: a\nb')
+    'ValueError: a\nb'
+    """
+    lines = stderr.strip().splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    if not frames:
+        return lines[-1] if lines else ""
+    first = frames[-1] + 1
+    while first < len(lines) - 1 and lines[first].startswith("    "):
+        first += 1  # the source line, and the marks under it
+    return "\n".join(lines[first:])

@@ -9,6 +9,7 @@ R1-Zero's template.
 from __future__ import annotations
 
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,21 @@ INSTRUCTIONS = """You may call functions. A call is a JSON object between {open}
 {open}{{"name": <name>, "arguments": <arguments as an object>}}{close}
 These are the functions, one a line:
 {schemas}"""
+
+
+class NotFiniteError(ValueError):
+    """A number that JSON has not, such as NaN, or that is too large for a float."""
+
+
+def _no_number(text: str) -> float:
+    raise NotFiniteError(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise NotFiniteError(text[:20])
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +97,12 @@ class TurnFormat(ABC):
             ValueError: saying what is wrong with it.
         """
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a call with half of a surrogate pair") from None
+        except NotFiniteError as fault:
+            raise ValueError(f"a call that is not JSON: {fault} is no number there") from None
         except (ValueError, RecursionError):
             raise ValueError("a call that is not JSON") from None
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):

@@ -10,6 +10,7 @@ environment's messages are tokenised.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +23,17 @@ from torch import Tensor
 
 from r1lit.batches import Candidates, Rollout
 from r1lit.environments import Environment, Episode, Reply, StepResult, TurnFormat, TurnLimits
+from r1lit.environments.exits import no_exit
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
 from r1lit.rollout.engine import RolloutEngine
 from r1lit.rollout.feed import Feed
+from r1lit.rollout.observations import observe
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.seeding import name_of
 from r1lit.verifiers import Grader
 
 ATTEMPTS = 2
-MARK = " …[cut]"
 
 
 @dataclass(kw_only=True)
@@ -111,9 +113,10 @@ class Play:
             self._busy = True
         started = time.perf_counter()
         try:
-            if self.episode is None:
-                self.episode = row.environment.begin(row.problem, row.seed())
-            step = self.episode.step(reply)
+            with no_exit(f"environment {row.problem.environment!r}"):
+                if self.episode is None:
+                    self.episode = row.environment.begin(row.problem, row.seed())
+                step = self.episode.step(reply)
         finally:
             self.seconds += time.perf_counter() - started
             with self._lock:
@@ -122,7 +125,7 @@ class Play:
                 self.close()
         if not isinstance(step, StepResult):
             raise TypeError(f"step() returned {step!r:.60}, not a StepResult")
-        return step
+        return step.checked()
 
     def close(self) -> None:
         """Let the episode go, once, after a step that is under way; faults change nothing."""
@@ -132,7 +135,7 @@ class Play:
             if episode is not None:
                 self.episode = None
         if episode is not None:
-            with suppress(Exception):
+            with suppress(Exception), no_exit("an environment"):
                 episode.close()
 
 
@@ -352,8 +355,9 @@ class EpisodeEngine(RolloutEngine):
         row.num_calls += len(reply.calls)
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if reply.calls:
-            message["tool_calls"] = [
-                {"name": call.name, "arguments": dict(call.arguments)} for call in reply.calls
+            message["tool_calls"] = [  # tools may change their arguments
+                {"name": call.name, "arguments": copy.deepcopy(dict(call.arguments))}
+                for call in reply.calls
             ]
         row.messages.append(message)
         return replace(reply, text=text)
@@ -393,30 +397,14 @@ class EpisodeEngine(RolloutEngine):
 
     def _observe(self, row: Row, step: StepResult) -> None:
         """Append the environment's messages, cut to the limit; end where no turn has room then."""
-        messages = [dict(message) for message in step.messages]
-        ids = self.turns.encode(self.model.tokenizer, messages)
-        if len(ids) > self.limits.max_observation_tokens:
-            messages = self._shortened(messages)
-            ids = self.turns.encode(self.model.tokenizer, messages)
+        most = self.limits.max_observation_tokens
+        messages, ids = observe(self.model.tokenizer, self.turns, step.messages, most)
         if len(ids) >= row.left:
             row.ended = "length"
             return
         device = row.parts[-1][1].device
         row.parts.append((None, torch.tensor(ids, dtype=torch.long, device=device)))
         row.messages += messages
-
-    def _shortened(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return messages whose contents are cut, each to its share of the limit, with a mark."""
-        tokenizer: Any = self.model.tokenizer
-        share = max(1, self.limits.max_observation_tokens // len(messages))
-        cut = []
-        for message in messages:
-            content = str(message["content"])
-            ids = tokenizer(content, add_special_tokens=False)["input_ids"]
-            if len(ids) > share:
-                content = tokenizer.decode(ids[:share]) + MARK
-            cut.append({**message, "content": content})
-        return cut
 
     def _completion(self, row: Row) -> Completion:
         """Return an episode as one completion."""
@@ -581,8 +569,6 @@ def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollou
         ):
             given_BT[row, end - 1] += reward
             end_BT[row, end - 1] = True
-    failed = [c.transcript is not None and c.transcript.ended == "failed" for c in completions]
-    failed_P1 = torch.tensor(failed, device=device).view_as(rollout.reward_PG).any(-1, keepdim=True)
     rollout = replace(
         rollout,
         environment_BT=written_BT.to(device),
@@ -593,7 +579,15 @@ def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollou
     if bool(given_BT.any()):
         reward_BT = given_BT.to(device) + (0.0 if reward_BT is None else reward_BT)
     rollout = replace(rollout, reward_BT=reward_BT, step_end_BT=step_end_BT)
-    return leave_out(rollout, failed_P1)
+    return leave_out(rollout, failed_groups(rollout))
+
+
+def failed_groups(rollout: Rollout) -> Tensor:
+    """Return the groups with a failed episode, [P, 1]."""
+    played = [response.transcript for response in rollout.responses]
+    failed = [transcript is not None and transcript.ended == "failed" for transcript in played]
+    failed_B = torch.tensor(failed, device=rollout.reward_PG.device)
+    return failed_B.view_as(rollout.reward_PG).any(-1, keepdim=True)
 
 
 def leave_out(rollout: Rollout, left_P1: Tensor) -> Rollout:
@@ -615,7 +609,7 @@ def without_undecided(rollout: Rollout, grader: Grader) -> tuple[Rollout, int]:
     Their rewards are 0, as are those of their tokens, and nothing of them is in the loss.
 
     Returns:
-        The rollout, and how many groups are left out.
+        The rollout, and how many groups are left out, for this or for a failed episode.
 
     Raises:
         ValueError: if more verdicts are missing than the verifier's ``max_left_out``.
@@ -625,8 +619,9 @@ def without_undecided(rollout: Rollout, grader: Grader) -> tuple[Rollout, int]:
         ended = response.transcript is not None and response.transcript.verdict is not None
         verifier = grader.verifier_of(response.problem)
         lacks.append(not ended and response.verdict.status in verifier.left_out)
+    failed_P1 = failed_groups(rollout)
     if not any(lacks):
-        return rollout, 0
+        return rollout, int(failed_P1.sum())
     last = [r for r, lack in zip(rollout.responses, lacks, strict=True) if lack][-1]
     most = grader.verifier_of(last.problem).max_left_out
     if sum(lacks) > most * len(lacks):
@@ -637,7 +632,7 @@ def without_undecided(rollout: Rollout, grader: Grader) -> tuple[Rollout, int]:
         )
     left_P1 = torch.tensor(lacks, device=rollout.reward_PG.device).view_as(rollout.reward_PG)
     left_P1 = left_P1.any(-1, keepdim=True)
-    return leave_out(rollout, left_P1), int(left_P1.sum())
+    return leave_out(rollout, left_P1), int((left_P1 | failed_P1).sum())
 
 
 ENDINGS: tuple[Ended, ...] = get_args(Ended)

@@ -32,7 +32,7 @@ class Timings:
     after. ``sync`` is the last time that the engine was given weights. ``evaluation`` are the
     seconds of all verdicts, wherever they were spent, ``environment`` those of all steps of
     environments. ``wait``, a part of ``rollout``, is for responses begun earlier. ``num_left_out``
-    counts groups that training leaves out because a verdict did not come.
+    counts groups that training leaves out because a verdict did not come or an episode failed.
     """
 
     sync: float = 0.0
@@ -186,7 +186,7 @@ class RolloutWorker:
         )
         if any(completion.environment_T is not None for completion in completions):
             rollout = with_episodes(rollout, completions)
-        if self.training and any(self.grader.verifier_of(r.problem).left_out for r in responses):
+        if self.training:
             rollout, num_left_out = without_undecided(rollout, self.grader)
             timings.num_left_out += num_left_out
         timings.add_verdicts(responses)

@@ -17,7 +17,8 @@ from r1lit.environments import Environment, Episode, InlineTurns, Reply, StepRes
 from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.episodes import MARK, EpisodeEngine, leave_out, playing
+from r1lit.rollout.episodes import EpisodeEngine, leave_out, playing
+from r1lit.rollout.observations import MARK
 from r1lit.rollout.request import texts_of
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 
