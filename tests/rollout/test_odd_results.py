@@ -259,6 +259,7 @@ def test_failed_episodes_are_in_the_count_of_left_out_groups():
         (("rr", "rr", "rr"), 0),
         (("rf", "rr", "ff"), 2),
         (("fu", "ur", "rr"), 2),
+        (("fr", "ur", "rr"), 2),
     ):
         made = rollout(responses=responses(*groups))
         made, num_left_out = without_undecided(with_episodes(made, completions(made)), judge)
