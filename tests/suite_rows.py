@@ -1,4 +1,6 @@
-"""A row or two of each suite's data in its exact schema, for tests without the data."""
+"""A few rows of each suite's data in its exact schema, for tests without the data.
+
+Every row is r1lit's own: none is of the benchmark."""
 
 from __future__ import annotations
 
@@ -9,12 +11,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from suite_schemas import GPQA
+
 from r1lit.evaluation.suites import load_suite
 
 CHOICES = {"choices": ["0", "1", "2", "3"], "answer": 1, "subject": "abstract_algebra"}
 STDIN = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 CALLS = [{"input": "[1, 2]\n3", "output": "false", "testtype": "functional"}]
-LIVE = {"question_title": "t", "contest_date": "2024-10-05T00:00:00", "difficulty": "easy"}
+LIVE = {"question_title": "t", "contest_date": "2024-10-05T00:00:00", "difficulty": "easy"} | {
+    "platform": "atcoder",
+    "contest_id": "own",
+}
 
 
 def packed(tests: list[dict[str, str]]) -> str:
@@ -34,11 +41,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "mmlu": [{"question": "What is 0 + 1?", **CHOICES}, {"question": "What is 3 - 2?", **CHOICES}],
     "gpqa_diamond": [
         {
-            "Question": "Which?",
-            "Correct Answer": "this",
-            **{f"Incorrect Answer {i}": f"that {i}" for i in (1, 2, 3)},
-            "High-level domain": "Physics",
+            **dict.fromkeys(GPQA, ""),
+            "Question": f"Which of them {verb}?",
+            "Correct Answer": f"what {verb}",
+            **{f"Incorrect Answer {i}": f"what {verb} not {i}" for i in (1, 2, 3)},
+            "High-level domain": domain,
+            "Record ID": f"own-{verb}",
         }
+        for verb, domain in (("burns", "Chemistry"), ("falls", "Physics"), ("grows", "Biology"))
     ],
     "drop": [
         {"context": DROP.format(f"Team {i} won."), "completion": f" {i}", "ref_text": f"{i}|{i} of"}
@@ -68,27 +78,47 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "kwargs": [{"num_words": None}],
         }
     ],
-    "aime2024": [{"id": i, "problem": f"What is {i} + 1?", "answer": str(i + 1)} for i in (59, 60)],
+    "aime2024": [
+        {
+            "id": i,
+            "problem": f"What is {i} + 1?",
+            "solution": f"One more than {i} is {i + 1}.",
+            "answer": f"{i + 1:03d}" if i == 7 else str(i + 1),
+            "url": "",
+            "year": "2024",
+        }
+        for i in (59, 60, 7)
+    ],
     "aime2025": [{"id": 0, "problem": "What is 69 + 1?", "answer": "70"}],
-    "cnmo2024": [{"question": "What is 1 + 1?", "answer": "2"}],
+    "cnmo2024": [
+        {"question": f"What is $1 + {i}$?", "answer": answer, "question_type": kind}
+        for i, answer, kind in ((1, "2", "填空"), (2, "$3$", "填空"), (3, "\\frac{8}{2}", "解答"))
+    ],
     "amc": [{"question": "What is 26 + 1?", "answer": 27.0}],
     "gsm8k": [{"question": "What is 1000 + 1?", "answer": "It is <<1000+1=1001>>.\n#### 1,001"}],
     "cluewsc": [
         {
+            "idx": n,
             "target": {
-                "span1_text": "小明",
+                "span1_text": name,
                 "span2_text": "他",
-                "span1_index": 0,
-                "span2_index": 6,
+                "span1_index": text.index(name),
+                "span2_index": text.index("他"),
             },
-            "text": "小明放学了，他回家。",
+            "text": text,
             "label": label,
         }
-        for label in ("true", "false")
+        for n, (text, name, label) in enumerate(
+            (
+                ("小明放学了，他回家。", "小明", "true"),
+                ("老师叫小红来，因为他有话说。", "老师", "true"),
+                ("小刚问爷爷，他几岁了。", "爷爷", "true"),
+            )
+        )
     ],
     "ceval": [
-        {"id": i, "subject": subject, "question": "1 + 1 =", "explanation": "", "answer": "B"}
-        | dict(zip("ABCD", "1234", strict=True))
+        {"id": i, "question": f"1 + {i} =", "A": "0", "B": str(i + 1), "C": "7", "D": "8"}
+        | {"answer": "B", "explanation": "", "subject": subject}
         for i, subject in enumerate(("高等数学", "高等数学", "大学物理"))
     ],
     "cmmlu": [
@@ -101,13 +131,20 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "c_simpleqa": [
         {
-            "id": "0",
+            "id": str(n),
             "primary_category": "中华文化",
             "secondary_category": "古诗词",
-            "question": "《静夜思》的作者是谁？",
-            "answer": "李白",
+            "question": question,
+            "answer": answer,
             "urls": [],
         }
+        for n, (question, answer) in enumerate(
+            (
+                ("《静夜思》的作者是谁？", "李白"),
+                ("《春晓》的作者是谁？", "孟浩然"),
+                ("《登鹳雀楼》的作者是谁？", "王之涣"),
+            )
+        )
     ],
     "frames": [
         {
@@ -124,7 +161,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "generator": "gpt4_1106_preview",
             "dataset": "helpful_base",
         }
-        for word in ("hello", "goodbye")
+        for word in ("hello", "goodbye", "thanks")
     ],
     "arena_hard": [
         {"uid": uid, "category": "arena-hard-v0.1", "cluster": "c", "prompt": f"Say {uid}."}
@@ -148,6 +185,15 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "public_test_cases": json.dumps(CALLS),
             "private_test_cases": "[]",
             "metadata": json.dumps({"func_name": "has"}),
+        },
+        LIVE
+        | {
+            "question_id": "3",
+            "question_content": "Add one, once more.",
+            "starter_code": "",
+            "public_test_cases": json.dumps(STDIN),
+            "private_test_cases": json.dumps(STDIN),
+            "metadata": "{}",
         },
     ],
     "humaneval_mul": [
@@ -174,11 +220,16 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "codeforces": [
         {
             "id": f"7/{index}",
+            "aliases": None,
             "contest_id": "7",
             "contest_name": "Codeforces Round 7 (Div. 2)",
+            "contest_type": "CF",
+            "contest_start": 1_700_000_000,
+            "contest_start_year": 2023,
             "index": index,
             "title": "Any",
             "time_limit": 1.0,
+            "memory_limit": 256.0,
             "description": "Print a number above n.",
             "input_format": "n",
             "output_format": "a number",
@@ -189,11 +240,17 @@ ROWS: dict[str, list[dict[str, Any]]] = {
                 {"input": "1\n", "output": "2\n"},
                 {"input": "5\n", "output": "6\n"},
             ],
+            "editorial": None,
             "rating": 800,
+            "tags": ["math"],
+            "testset_size": 2,
+            "official_tests_complete": True,
             "input_mode": "stdio",
             "generated_checker": checker,
+            "executable": True,
+            "generated_tests": 0,
         }
-        for index, checker in (("A", None), ("B", ABOVE))
+        for index, checker in (("A", None), ("B", ABOVE), ("C", None))
     ],
     "humanevalfix": [
         {
@@ -246,7 +303,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "swe_bench_verified": [
         {
-            "instance_id": "own__sums-1",
+            "instance_id": f"own__sums-{n}",
             "repo": "own/sums",
             "base_commit": "0" * 40,
             "problem_statement": "add() returns the difference.",
@@ -263,6 +320,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "environment_setup_commit": "0" * 40,
             "difficulty": "<15 min fix",
         }
+        for n in (1, 2, 3)
     ],
     "mgsm": [{"question": "What is 1 + 1?", "answer": "2"}],
     "math500": [
@@ -289,7 +347,11 @@ def write_rows(folder: Path, *names: str) -> Path:
     for name in names:
         path, rows = folder / load_suite(name).file, ROWS[name]
         if name == "swe_bench_verified":
-            write_repository(folder / "repositories" / "own__sums-1")
+            for row in rows:
+                write_repository(folder / "repositories" / row["instance_id"])
+        if name == "ceval":
+            solved = path.with_name("ceval_dev.jsonl")
+            solved.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         if name == "arena_hard":
             answers = [
                 {"uid": row["uid"], "ans_id": "", "model": "gpt-4-0314", "messages": [

@@ -68,6 +68,7 @@ class LiveCodeBench(ProblemSource):
         path: a file or several, local or ``hf://datasets/<owner>/<name>/<file>``.
         since: the first date of a contest, as 2024-08-01; empty: any.
         until: the last date, included.
+        wording: the prompt of a problem that reads standard input, with {question} in it.
         source: the name to report by.
         limit: problems read; null reads all.
     """
@@ -77,6 +78,7 @@ class LiveCodeBench(ProblemSource):
         path: str | list[str],
         since: str = "",
         until: str = "",
+        wording: str = STDIN,
         source: str = "livecodebench",
         limit: int | None = None,
     ) -> None:
@@ -84,6 +86,9 @@ class LiveCodeBench(ProblemSource):
         if not self.paths:
             raise ValueError("path: no file is named")
         check_at_least("limit", limit, 1, "null means every row")
+        if "{question}" not in wording:
+            raise ValueError(f"wording: {wording!r} does not contain {{question}}")
+        self.wording = wording
         self.since = since
         self.until = until
         self.source = source
@@ -129,7 +134,7 @@ class LiveCodeBench(ProblemSource):
             ) from error
         if not tests:
             raise ValueError(f"path: {table.row(n)} has no tests")
-        wording = FUNCTION if starter else STDIN
+        wording = FUNCTION if starter else self.wording
         question = table.text(row, n, "question_content", "question_content")
         return Problem(
             uid=f"livecodebench-{row['question_id']}",

@@ -166,7 +166,10 @@ R1_ZERO = (
     " and <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think>"
     " <answer> answer here </answer>. User: {question}. Assistant:"
 )
-"""DeepSeek-R1, arXiv 2501.12948v1, Table 1; ``{question}`` stands for the paper's red *prompt*."""
+"""DeepSeek-R1, arXiv 2501.12948v1, Table 1; ``{question}`` stands for the paper's red *prompt*.
+
+Its second version and the journal print ``<think>...</think>`` and ``<answer>...</answer>`` in the
+sentence about the tags. r1lit keeps v1's, which the shipped models were trained on."""
 
 SMALL_WORLD = R1_ZERO.replace("{question}.", "{question}")
 """R1-Zero's without the period after the question, as the shipped base was pretrained on it."""

@@ -10,14 +10,14 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from r1lit.data import ChoiceTable, ProblemSource
-from r1lit.data.problem_tables import row_uid
+from r1lit.data import ChoiceTable
 from r1lit.data.tables import SUFFIXES, Row, Table, columns_of, read_rows
+from r1lit.errors import check_at_least
 from r1lit.problems import LETTERS, Problem, Verdict
-from r1lit.text.prompts import filled
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.ifeval import judged_text
 
@@ -82,29 +82,40 @@ _MULTILINGUAL = [
 class AnswerLine(LetterGrader):
     r"""The letter after the first ``Answer:``, as simple-evals reads GPQA.
 
-    With ``multilingual`` as it reads MMLU: LaTeX and bold are removed, then some 40 languages'
-    spellings are tried in turn.
+    As there, the letter counts as it is written: ``Answer: b`` is found, and is not B.
+
+    Args:
+        multilingual: read it as simple-evals reads MMLU. LaTeX and bold are removed, then some 40
+            languages' spellings are tried in turn.
+        last_line: read the last line alone, as the paper's Table 18 does.
 
     >>> AnswerLine().letter("So.\nAnswer: $B$", "ABCD")
     'B'
-    >>> AnswerLine(multilingual=True).letter("**答案：Ｃ**", "ABCD")
+    >>> AnswerLine(multilingual=True, last_line=True).letter("Answer: A\n**答案：Ｃ**", "ABCD")
     'C'
     """
 
-    def __init__(self, multilingual: bool = False) -> None:
+    def __init__(self, multilingual: bool = False, last_line: bool = False) -> None:
         self.multilingual = multilingual
+        self.last_line = last_line
 
     def letter(self, text: str, options: str) -> str | None:
         """Return the letter."""
+        text = last_line(text) if self.last_line else text
         if not self.multilingual:
             match = _FIRST_LINE.search(text)
-            return match[1].upper() if match else None
+            return match[1] if match else None
         for mark in _MARKUP:
             text = text.replace(mark, "")
         for pattern in _MULTILINGUAL:
             if match := pattern.search(text):
-                return _LETTERS.get(match[1], match[1].upper())
+                return _LETTERS.get(match[1], match[1])
         return None
+
+
+def last_line(text: str) -> str:
+    """Return the last line that holds more than blanks, without those around it."""
+    return text.rstrip().rpartition("\n")[2].strip()
 
 
 _IS = re.compile(r"answer is \(?([A-J])\)?")
@@ -217,23 +228,23 @@ class ChineseChoice(LetterGrader):
         return None
 
 
-class LastLineLetter(LetterGrader):
-    r"""The first capital letter of the last line, as the paper reads CLUEWSC.
+class ChineseLastLine(ChineseChoice):
+    r"""The letter of the last line, as the paper's Table 28 reads C-Eval.
 
-    >>> LastLineLetter().letter("他指小明。\n所以答：A", "AB")
-    'A'
+    It is the one that C-Eval's patterns find there, else the only capital letter that stands alone.
+
+    >>> grader = ChineseLastLine()
+    >>> [grader.letter(t, "ABCD") for t in ("A不对。\n答案是B", "选A。\n就是它", "所以 **D**。")]
+    ['B', None, 'D']
     """
-
-    def gold_text(self, problem: Problem) -> str:
-        """Return the letter alone."""
-        return problem.answer
 
     def letter(self, text: str, options: str) -> str | None:
         """Return the letter."""
-        lines = text.split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "")
-        match = re.search(r"[A-Z]", last)
-        return match[0] if match else None
+        line = last_line(text)
+        if found := super().letter(line, options):
+            return found
+        alone = set(re.findall(r"(?<![A-Za-z])[A-D](?![A-Za-z])", line))
+        return alone.pop() if len(alone) == 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +284,58 @@ class SubjectChoices(ChoiceTable):
         self.table = SubjectTable(path=path, split=split, limit=limit, subjects=subjects)
 
 
+class CEval(SubjectChoices):
+    """C-Eval (arXiv 2305.08322) as the paper's Table 28 prints it: after a solved question.
+
+    The solved ones are the first of the same subject in the data set's split dev; of a local file,
+    in the file ``<name>_dev`` beside it. They follow the wording's first paragraph.
+
+    Args:
+        num_shots: solved questions; the paper's table shows one, its D.1 says none.
+        **options: of ``SubjectChoices``.
+    """
+
+    def __init__(self, path: str, num_shots: int = 1, **options: Any) -> None:
+        check_at_least("num_shots", num_shots, 0)
+        super().__init__(path, **options)
+        self.num_shots = num_shots
+        local = path.endswith(SUFFIXES)
+        stem, dot, suffix = Path(path).name.partition(".")
+        self.shots = replace(
+            self.table,
+            path=str(Path(path).with_name(f"{stem}_dev{dot}{suffix}")) if local else path,
+            split="dev",
+            limit=None if local else num_shots,
+        )
+
+    def problems(self) -> list[Problem]:
+        """Return every problem in the table's order.
+
+        Raises:
+            ValueError: naming the file of solved questions, or the subject that it lacks.
+        """
+        self._solved: dict[str, list[str]] = {}
+        columns = {"question": self.question, "answer": self.answer, "subject": "subject"}
+        for _, row in self.shots.rows(columns) if self.num_shots else ():
+            lines = (f"{letter}. {row[letter]}" for letter in self.choices)
+            text = "\n".join(
+                (str(row[self.question]).strip(), *lines, f"答案： {row[self.answer]}")
+            )
+            self._solved.setdefault(row["subject"], []).append(text)
+        return super().problems()
+
+    def _problem(self, row: Row, n: int, order: int) -> Problem:
+        problem = super()._problem(row, n, order)
+        shown = self._solved.get(row["subject"], [])[: self.num_shots]
+        if len(shown) < self.num_shots:
+            raise ValueError(
+                f"num_shots: {self.shots.path} has {len(shown)} solved questions of"
+                f" {row['subject']!r}, not {self.num_shots}"
+            )
+        head, blank, rest = problem.question.partition("\n\n")
+        return replace(problem, question=blank.join((head, *shown, rest)))
+
+
 class MMLURedux(ChoiceTable):
     """MMLU-Redux (arXiv 2406.04127) as ZeroEval prepares it: sound questions alone.
 
@@ -299,47 +362,3 @@ def _place(row: Row) -> int | None:
         return None
     place = LETTERS.find(answer.upper()) if answer.isalpha() else "0123".find(answer)
     return place if 0 <= place < len(row["choices"]) else None
-
-
-CLUEWSC = (
-    "{text}\n此处，“{pronoun}”是否指代“{name}“？\nA. 是\nB. 否\n请从”A“，”B“中进行选择。\n答："
-)
-"""OpenCompass's FewCLUE_cluewsc, quote marks as in its file."""
-
-
-class Cluewsc(ProblemSource):
-    """CLUEWSC, whether a pronoun (``span2_text``) means a name (``span1_text``), as A or B.
-
-    Args:
-        path: a table with ``text``, ``target`` (a mapping of spans) and ``label`` (true or false).
-        split: the split of a Hugging Face data set.
-        **table: of ``Table``: name and limit.
-    """
-
-    def __init__(self, path: str, split: str = "validation", **table: Any) -> None:
-        self.table = Table(path=path, split=split, **table)
-
-    def problems(self) -> list[Problem]:
-        """Return every problem in the table's order."""
-        columns = {key: key for key in ("text", "target", "label")}
-        return [self._problem(row, n) for n, row in self.table.rows(columns)]
-
-    def _problem(self, row: Row, n: int) -> Problem:
-        label, target = str(row["label"]).lower(), row["target"]
-        if label not in ("true", "false"):
-            raise ValueError(
-                f"label: {self.table.row(n)} holds {row['label']!r}, not true or false"
-            )
-        fields = {
-            "text": row["text"],
-            "pronoun": target["span2_text"],
-            "name": target["span1_text"],
-        }
-        words = filled(CLUEWSC, fields)
-        return Problem(
-            uid=row_uid(self.table, n, words),
-            question=words,
-            answer="A" if label == "true" else "B",
-            source="cluewsc",
-            meta={"choices": ["是", "否"]},
-        )

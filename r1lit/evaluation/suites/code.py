@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +38,45 @@ def last_block(text: str) -> str:
     return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) >= 2 else ""
 
 
+def last_block_in(text: str, language: str) -> str:
+    r"""Return the last fenced block whose fence names ``language``.
+
+    >>> text = f"{FENCE}python\nx = 2\n{FENCE}\nprints\n{FENCE}\n2\n{FENCE}"
+    >>> last_block_in(text, "python"), last_block_in("x = 1", "python")
+    ('x = 2', '')
+    """
+    lines = text.split("\n")
+    fences = [at for at, line in enumerate(lines) if FENCE in line]
+    named = [
+        (start, end)
+        for start, end in pairwise(fences)
+        if lines[start].rpartition(FENCE)[2].strip().lower() == language
+    ]
+    return "\n".join(lines[named[-1][0] + 1 : named[-1][1]]) if named else ""
+
+
 class LiveCodeGrader(Verifier):
-    """LiveCodeBench: the program between the last two fences passes all tests.
+    """LiveCodeBench: the program in the last fenced block passes all tests.
 
     Args:
         test_s: seconds of one test on standard input; the suite's 6.
         calls_s: seconds of all calls together, where a method is tested.
         num_workers: processes that work side by side.
+        language: read the last block whose fence names it, as the paper does; the last of any
+            kind, as LiveCodeBench does, if left out.
     """
 
     needs_answer = False
     in_background = True
 
-    def __init__(self, test_s: float = 6.0, calls_s: float = 60.0, num_workers: int = 2) -> None:
+    def __init__(
+        self,
+        test_s: float = 6.0,
+        calls_s: float = 60.0,
+        num_workers: int = 2,
+        language: str = "",
+    ) -> None:
+        self.language = language
         limits = Limits(wall_s=test_s, cpu_s=test_s)
         self.stdin = StdinCodeVerifier(timeout_s=600.0, num_workers=num_workers, limits=limits)
         self.calls = FunctionalCodeVerifier(timeout_s=calls_s, num_workers=num_workers)
@@ -60,7 +87,11 @@ class LiveCodeGrader(Verifier):
 
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order."""
-        programs = [last_block(judged_text(response)) for response in responses]
+        texts = [judged_text(response) for response in responses]
+        programs = [
+            last_block_in(text, self.language) if self.language else last_block(text)
+            for text in texts
+        ]
         fenced = [f"{FENCE}python\n{code}\n{FENCE}" if code.strip() else "" for code in programs]
         verdicts: dict[int, Verdict] = {}
         for verifier, called in ((self.stdin, False), (self.calls, True)):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from r1lit.data import ProblemSource
 from r1lit.data.problem_tables import row_uid
-from r1lit.data.tables import Table
+from r1lit.data.tables import Row, Table
 from r1lit.endpoint.client import in_parallel
 from r1lit.errors import check_at_least
 from r1lit.evaluation.suites.scores import Groups, Score, pass_at_1
@@ -158,11 +158,16 @@ def read_grade(reply: str) -> str | None:
 def read_decision(reply: str) -> str | None:
     r"""Return FRAMES' TRUE or FALSE, from the last line that begins with ``Decision:``.
 
+    A line that names both, as the prompt's own does, is no decision.
+
     >>> read_decision('Explanation: so.\n"Decision:" "TRUE"'), read_decision("TRUE")
     ('TRUE', None)
+    >>> read_decision('Decision: "TRUE" or "FALSE"')
     """
-    found = re.findall(r'(?im)^[\s"*]*Decision:?["*\s:]*(TRUE|FALSE)\b', reply)
-    return found[-1].upper() if found else None
+    found = re.findall(r'(?im)^[\s"*]*Decision:?["*\s:]*(TRUE|FALSE)\b(.*)', reply)
+    if not found or re.search(r"(?i)\b(TRUE|FALSE)\b", found[-1][1]):
+        return None
+    return found[-1][0].upper()
 
 
 class Frames(ProblemSource):
@@ -170,7 +175,8 @@ class Frames(ProblemSource):
 
     Args:
         path: a table with ``Prompt``, ``Answer``, ``wiki_links`` and ``reasoning_types``. Where it
-            has a column ``articles``, the text of all gold articles, that stands for the links.
+            has a column ``articles``, a list of mappings with ``url`` and ``content``, the text of
+            all gold articles stands for the links, as in the paper's Table 24.
         split: the split of a Hugging Face data set.
         limit: rows read.
     """
@@ -185,7 +191,7 @@ class Frames(ProblemSource):
             Problem(
                 uid=row_uid(self.table, n, row["Prompt"], str(row["Answer"])),
                 question="Here are the relevant Wikipedia articles:\n"
-                f"{row.get('articles') or row['wiki_links']}\n\nBased on all the information,"
+                f"{self._articles(row, n)}\n\nBased on all the information,"
                 f" answer the query. \n\nQuery: {row['Prompt']}\n\n",
                 answer=self.table.text_or_number(row, n, "answer", "Answer"),
                 source="frames",
@@ -193,6 +199,17 @@ class Frames(ProblemSource):
             )
             for n, row in self.table.rows(columns)
         ]
+
+    def _articles(self, row: Row, n: int) -> str:
+        articles = row.get("articles")
+        if not articles:
+            return str(row["wiki_links"])
+        given = articles if isinstance(articles, list) else [articles]
+        if not all(isinstance(a, Mapping) and {"url", "content"} <= a.keys() for a in given):
+            raise ValueError(
+                f"articles: {self.table.row(n)} is not a list of mappings with url and content"
+            )
+        return "\n".join(f"url: {a['url']}\nurl content: {a['content']}" for a in given)
 
 
 def simpleqa(groups: Groups, *, seed: int = 0) -> Score:

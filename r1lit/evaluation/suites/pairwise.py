@@ -3,7 +3,7 @@ r"""Responses compared with a baseline's by a language model: AlpacaEval 2 and A
 The judge sees answers without their thinking, as in the paper. Its verdicts stand in ``details``;
 win rates are fitted from these lines alone. Rows without a verdict are left out and counted.
 
-    N rows   F features
+    N rows   M battles   F features
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from r1lit.endpoint.chat import key_of
 from r1lit.endpoint.client import MalformedReply, PermanentError, RequestError, SetupError
 from r1lit.evaluation.suites.judged import JudgedGrader, filled, prompt, template
 from r1lit.evaluation.suites.scores import Groups, Score
-from r1lit.files import Record
 from r1lit.problems import Problem, Verdict
 from r1lit.seeding import generator
 from r1lit.verifiers.base import conclude
@@ -115,25 +114,34 @@ def fit_logistic(
     return np.clip(beta_F, -30, 30)
 
 
-def _details(groups: Groups, key: str) -> list[Mapping[str, Any]]:
-    records: list[Record] = [record for group in groups.values() for record in group]
-    return [r["details"] for r in records if key in r.get("details", {})]
+def _details(groups: Groups, key: str) -> list[list[Mapping[str, Any]]]:
+    """Return the details of the responses that have ``key``, problem by problem."""
+    found = (
+        [r["details"] for r in group if key in r.get("details", {})] for group in groups.values()
+    )
+    return [rows for rows in found if rows]
 
 
 def _with_interval(
     name: str,
-    rows: Sequence[Any],
+    problems: Sequence[Sequence[Any]],
     estimate: Callable[[Sequence[Any]], float],
     total: int,
     seed: int,
 ) -> Score:
-    """Return an estimate with its bootstrap interval over rows; None of no row."""
+    """Return an estimate with its bootstrap interval over problems; None of no row.
+
+    A problem's responses stay together: they are no independent rows.
+    """
+    rows = [row for problem in problems for row in problem]
     missing = {"no_verdict": total - len(rows)}
     if not rows:
         return {"name": name, "value": None, "low": None, "high": None, **missing}
     random = np.random.default_rng(seed)
     resampled = [
-        estimate([rows[i] for i in random.integers(len(rows), size=len(rows))])
+        estimate(
+            [row for i in random.integers(len(problems), size=len(problems)) for row in problems[i]]
+        )
         for _ in range(NUM_BOOTSTRAPS)
     ]
     low, high = np.percentile(resampled, [2.5, 97.5])
@@ -157,10 +165,11 @@ def lc_win_rate(rows: Sequence[Mapping[str, Any]]) -> float:
 
 def length_controlled(groups: Groups, *, seed: int = 0) -> Score:
     """Return AlpacaEval's length-controlled win rate, and the plain one as ``win_rate``."""
-    rows = _details(groups, "preference")
+    problems = _details(groups, "preference")
     total = sum(map(len, groups.values()))
-    score = _with_interval("LC win rate", rows, lc_win_rate, total, seed)
-    plain = float(np.mean([row["preference"] for row in rows])) if rows else None
+    score = _with_interval("LC win rate", problems, lc_win_rate, total, seed)
+    preferences = [row["preference"] for rows in problems for row in rows]
+    plain = float(np.mean(preferences)) if preferences else None
     return score | {"win_rate": plain}
 
 
@@ -319,16 +328,20 @@ def style(answer: str) -> list[int]:
 
 
 def style_features(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Return Arena-Hard's four features of each row, standardised over them.
+    """Return Arena-Hard's four features of each row, standardised over battles.
 
-    Lengths as (m - b)/(m + b); headers, lists and bold texts first per word.
+    Lengths as (m - b)/(m + b); headers, lists and bold texts first per word. A row counts as often
+    as it has battles, two to six times, as in Arena-Hard's ``show_result.py``, whose standard
+    deviation has n - 1 below.
     """
     m_N4, b_N4 = (np.array([row[k] for row in rows], float) for k in ("style", "baseline_style"))
     length_N = (m_N4[:, 0] - b_N4[:, 0]) / np.maximum(m_N4[:, 0] + b_N4[:, 0], 1)
     m_N3, b_N3 = (v[:, 1:] / (v[:, :1] + 1) for v in (m_N4, b_N4))
     features_NF = np.column_stack([length_N, (m_N3 - b_N3) / (m_N3 + b_N3 + 1)])
-    std_F = features_NF.std(0)
-    return (features_NF - features_NF.mean(0)) / np.where(std_F > 0, std_F, 1)
+    count_N = [len(battles(row["games"])) for row in rows]
+    battles_MF = np.repeat(features_NF, count_N, axis=0)
+    std_F = battles_MF.std(0, ddof=1)
+    return (features_NF - battles_MF.mean(0)) / np.where(std_F > 0, std_F, 1)
 
 
 def arena_win_rate(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -344,14 +357,14 @@ def style_controlled_win_rate(rows: Sequence[Mapping[str, Any]]) -> float:
     outcomes = [battles(row["games"]) for row in rows]
     x_NF = np.column_stack([np.ones(len(rows)), style_features(rows)])
     y_N, weight_N = (np.array([f(values) for values in outcomes]) for f in (np.mean, len))
-    theta, *_ = fit_logistic(x_NF, y_N, weight_N, ridge=1e-3)
+    theta, *_ = fit_logistic(x_NF, y_N, weight_N)
     return float(sigmoid(theta))
 
 
 def arena_hard(groups: Groups, *, seed: int = 0) -> Score:
     """Return Arena-Hard's win rate against the baseline, and with style control beside it."""
-    rows = _details(groups, "games")
+    problems = _details(groups, "games")
     total = sum(map(len, groups.values()))
-    plain = _with_interval("win rate", rows, arena_win_rate, total, seed)
-    controlled = _with_interval("style control", rows, style_controlled_win_rate, total, seed)
+    plain = _with_interval("win rate", problems, arena_win_rate, total, seed)
+    controlled = _with_interval("style control", problems, style_controlled_win_rate, total, seed)
     return plain | {"style_control": json.loads(json.dumps(controlled))}

@@ -24,7 +24,10 @@ VERDICTS: dict[str, tuple[dict, str, list[tuple[str, str]]]] = {
             ("<think>Answer: C</think>Answer: B", "wrong"),
             ("**Answer:** $\\boxed{C}$", "right"),
             ("答案：Ｃ", "right"),
-            ("Resposta: c", "right"),
+            ("Resposta: C", "right"),
+            ("Answer: c", "wrong"),  # as written, as in simple-evals
+            ("Answer: B\n\nAnswer: C\n", "right"),  # the last line
+            ("Answer: C\nI am sure.", "unparsed"),
             ("<answer> Answer: C </answer>", "right"),
             ("Paris", "unparsed"),
             ("<think>Answer: C", "unparsed"),
@@ -35,7 +38,8 @@ VERDICTS: dict[str, tuple[dict, str, list[tuple[str, str]]]] = {
         FOUR,
         "C",
         [
-            ("Answer: $C$", "right"),
+            ("ANSWER: $C$", "right"),
+            ("ANSWER: c", "wrong"),  # as in simple-evals
             ("Answer: C\nAnswer: B", "right"),  # the first one counts
             ("Answer: B\nAnswer: C", "wrong"),
             ("**Answer:** C", "unparsed"),
@@ -76,14 +80,16 @@ VERDICTS: dict[str, tuple[dict, str, list[tuple[str, str]]]] = {
             ("C。因为", "right"),
             ("所以答案是 C", "right"),
             ("答案：B", "wrong"),
+            ("C不对。\n答案是D", "wrong"),  # the last line
+            ("答案是C\n就是它。", "unparsed"),
             ("我不知道", "unparsed"),
         ],
     ),
     "cluewsc": (
-        {"choices": ["是", "否"]},
-        "A",
-        [("A", "right"), ("B不对。\n答：A", "right"), ("A不对。\n答：B", "wrong"),
-         ("是", "unparsed")],
+        {},
+        "张浃",
+        [("张浃", "right"), ("韦大哥不对。\n\n“张浃”。", "right"), ("张浃\n不，是韦大哥", "wrong"),
+         ('上面的句子中的"他"指的是张浃。', "right"), ("张", "wrong"), ("<think>张浃", "unparsed")],
     ),
     "drop": (
         {},

@@ -27,14 +27,10 @@ def fenced(code: str, language: str = "python") -> str:
 def test_livecodebench_has_its_words_and_verdicts(tmp_path):
     suite = load_suite("livecodebench")
     folder = write_rows(tmp_path, "livecodebench")
-    stdin, calls = suite.read(str(folder / suite.file))
+    stdin, calls, _ = suite.read(str(folder / suite.file))
     assert stdin.question == (
-        "You will be given a question (problem specification) and will generate a correct Python"
-        " program that matches the specification and passes all tests.\n\nQuestion: Add one.\n\n"
-        "Read the inputs from stdin solve the problem and write the answer to stdout (do not"
-        " directly test on the sample inputs). Enclose your code within delimiters as follows."
-        " Ensure that when the python program runs, it reads the inputs, runs the algorithm and"
-        " writes output to STDOUT.\n```python\n# YOUR CODE HERE\n```\n\n"
+        "Question: Add one.\n\nPlease write a python code to solve the above problem. Your code"
+        " must read the inputs from stdin and output the results to stdout."
     )
     assert calls.question.endswith(
         "You will use the following starter code to write the solution to the problem and enclose"
@@ -47,6 +43,7 @@ def test_livecodebench_has_its_words_and_verdicts(tmp_path):
         (stdin, "<think>x</think>" + fenced(right), "right"),
         (stdin, fenced("print(3)"), "wrong"),
         (stdin, fenced(right) + "\n" + fenced("print(0)"), "wrong"),  # the last block counts
+        (stdin, fenced(right) + "\nwhich prints\n" + fenced("2", ""), "right"),  # no python
         (stdin, right, "unparsed"),
         (stdin, "<think>" + fenced(right), "unparsed"),
         (stdin, "I cannot.", "unparsed"),

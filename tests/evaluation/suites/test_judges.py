@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from http_server import HTTPServer
 from stand_ins import RuleJudge
 from suite_rows import write_rows
@@ -52,7 +53,7 @@ ENDS = {  # lines, first and last line of the official texts
         "【正确】、【错误】或【未尝试】。",
         '只返回字母"A"、"B"或"C"，无须添加其他文本。',
     ),
-    "frames": (19, "===Task===", "Please proceed with the evaluation."),
+    "frames": (16, "===Task===", "Please proceed with the evaluation."),
     "alpaca_eval": (33, "<|im_start|>system", "<|im_end|>"),
     "arena_hard": (10, "<|User Prompt|>", "<|The End of Assistant B's Answer|>"),
     "arena_hard_system": (
@@ -66,7 +67,7 @@ ENDS = {  # lines, first and last line of the official texts
 DIGESTS = {
     "simpleqa": "7c77a11decd335c5",
     "c_simpleqa": "334b26128f94ce94",
-    "frames": "3ed515ec39ca6ff3",
+    "frames": "a04440a2c2384562",
     "alpaca_eval": "a39cbd4e60b79947",
     "arena_hard": "bed4512a7bf62faf",
     "arena_hard_system": "f63c06a19e1eac44",
@@ -281,7 +282,8 @@ def test_battles_and_win_rates():
 
 def test_style_control_finds_the_win_rate_at_average_style():
     random = np.random.default_rng(2)
-    styles = [{"style": [int(own), 0, 0, 0], "baseline_style": [int(base), 0, 0, 0]}
+    styles = [{"style": [int(own), 0, 0, 0], "baseline_style": [int(base), 0, 0, 0],
+               "games": ["A=B", "A=B"]}
               for own, base in random.integers(50, 500, (2000, 2))]  # fmt: skip
     x_N = style_features(styles)[:, 0]
     won_N = random.random(2000) < 1 / (1 + np.exp(-(0.8 + 3 * x_N)))  # length decides most of it
@@ -291,6 +293,61 @@ def test_style_control_finds_the_win_rate_at_average_style():
     ]
     assert arena_win_rate(games) == pytest.approx(0.6, abs=0.03)
     assert style_controlled_win_rate(games) == pytest.approx(1 / (1 + np.exp(-0.8)), abs=0.03)
+
+
+def test_style_control_is_the_official_fit_of_single_battles():
+    """Features standardised over battles, a row each, fitted by LBFGS: as ``show_result.py``."""
+    random = np.random.default_rng(3)
+    labels = ["A>>B", "A>B", "A=B", "B>A", "B>>A"]
+    rows = []
+    for own, base in random.integers(50, 500, (300, 2)):
+        shift = 1 + (own > base)  # longer responses win clearly more often
+        games = [labels[min(4, int(random.integers(5)) + shift)],
+                 labels[max(0, int(random.integers(5)) - shift)]]  # fmt: skip
+        rows.append({"style": [int(own), *map(int, random.integers(0, 9, 3))],
+                     "baseline_style": [int(base), 2, 3, 1], "games": games})  # fmt: skip
+    ours = style_controlled_win_rate(rows)
+    assert ours == pytest.approx(fit_by_battles(rows), abs=1e-4)
+    per_row = [row | {"games": ["A=B", "A=B"]} for row in rows]
+    assert np.abs(style_features(rows) - style_features(per_row)).max() > 0.02
+
+
+def fit_by_battles(rows):
+    """Fit theta and four weights to a tensor with a row a battle, and return sigmoid(theta)."""
+    features, won = [], []
+    for row in rows:
+        own, base = (torch.tensor(row[key], dtype=torch.float64) for key in
+                     ("style", "baseline_style"))  # fmt: skip
+        length = (own[:1] - base[:1]) / (own[:1] + base[:1])
+        own, base = own[1:] / (own[0] + 1), base[1:] / (base[0] + 1)
+        values = battles(row["games"])
+        features += [torch.cat([length, (own - base) / (own + base + 1)])] * len(values)
+        won += values
+    x_MF, y_M = torch.stack(features), torch.tensor(won, dtype=torch.float64)
+    x_MF = (x_MF - x_MF.mean(0)) / x_MF.std(0)
+    x_MF = torch.cat([torch.ones(len(x_MF), 1, dtype=torch.float64), x_MF], 1)
+    beta_F = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([beta_F], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        logit_M = x_MF @ beta_F
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logit_M, y_M)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return float(torch.sigmoid(beta_F.detach()[0]))
+
+
+def test_responses_to_one_prompt_are_no_independent_rows():
+    row = {"style": [9, 0, 0, 0], "baseline_style": [9, 0, 0, 0]}
+    won, lost = ({"value": 0.0, "details": row | {"games": games}}
+                 for games in (["B>A", "A>B"], ["A>B", "B>A"]))  # fmt: skip
+    groups = {str(i): [won if i % 2 else lost] for i in range(40)}
+    alone = arena_hard(groups)
+    four = arena_hard({uid: group * 4 for uid, group in groups.items()})
+    assert (four["low"], four["high"]) == (alone["low"], alone["high"])
 
 
 def test_style_is_counted_outside_code():

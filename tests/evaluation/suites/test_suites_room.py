@@ -103,7 +103,7 @@ def test_suites_of_several_turns_need_a_chat_template(policy, tmp_path):
     chat = ["--data.prompts.template=chat", "--model.sampling.max_tokens=512"]
     report = run_suites(talks, tmp_path / "chat", *arguments, "--data.num_samples=1", *chat)
     for row in report["suites"][1:]:
-        assert "left_out" not in row and row["num_problems"] == 1
+        assert "left_out" not in row and row["num_problems"] == len(ROWS[row["suite"]])
         lines = (tmp_path / "chat" / row["suite"] / "responses.jsonl").read_text().splitlines()
         assert json.loads(lines[0])["value"] == 0.0
 
@@ -116,6 +116,7 @@ def untimed(text: str) -> list[str]:
 def test_each_response_to_gpqa_has_an_order_of_its_own(policy, tmp_path):
     folder = write_rows(tmp_path / "data", "gpqa_diamond")
     arguments = ["--data.suites=[gpqa_diamond]", f"--data.folder={folder}", "--data.num_samples=16"]
+    arguments.append("--data.limit=1")
     report = run_suites(policy, tmp_path / "run", *arguments)
     [row] = report["suites"]
     assert (row["num_problems"], row["num_samples"], row["k_of_paper"]) == (1, 16, 64)
@@ -165,7 +166,7 @@ def test_mistakes_name_the_key(policy, tmp_path, argument, message):
 def test_every_suite_declares_all_of_it(name):
     suite = load_suite(name)
     assert suite.prompt and suite.grading and suite.licence and suite.sample
-    assert suite.num_samples >= 1
+    assert suite.num_samples >= 1 and all(isinstance(note, str) for note in suite.deviations)
     if not suite.needs_judge:
         suite.verifier  # noqa: B018 - it can be built
     assert hasattr(suite.source(path="local.jsonl"), "problems")
