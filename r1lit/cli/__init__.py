@@ -50,6 +50,8 @@ Files are merged in the order of their -c; keys come last.
   --run FOLDER                 where everything is written
   --ckpt_path last             go on with the run in that folder
   --print_config               what files and keys come to, and no more
+  r1lit test … --list          which suites would run, from where, with what judge
+  r1lit test … --dry-run       and how many problems, prompts and responses
   r1lit fit --help                          every key of trainer and run
   r1lit fit --model.help GRPOModule         every key of a class
   r1lit fit --data.help R1DataModule
@@ -92,6 +94,10 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             sys.exit(0)
         commands = ", ".join((*SUBCOMMANDS, *OTHERS, "--version"))
         raise ValueError(f"{given[0]!r} is no command; there are {commands}")
+    flag = next((arg for arg in given if arg in PLANS), None)
+    if flag is not None:
+        show_plan(given, flag)
+        sys.exit(0)
     with ending_together():
         composed = compose(given)
         say_what_begins(given, composed)
@@ -106,6 +112,27 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             return run_command(composed)
         finally:
             gc.enable()
+
+
+PLANS = ("--list", "--dry-run")
+"""Flags of ``r1lit test`` that say what suites would run, and run nothing."""
+
+
+def show_plan(given: Sequence[str], flag: str) -> None:
+    """Print which suites a command would run, or also how much of them, and load no model.
+
+    Raises:
+        ValueError: if it is not ``r1lit test`` of suites.
+    """
+    if given[0] != "test":
+        raise ValueError(f"{flag}: is for r1lit test, not {given[0]}")
+    composed = compose([arg for arg in given if arg not in PLANS])
+    if flag == "--dry-run" and hub_is_out_of_reach():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from r1lit.evaluation.suites.plan import plan
+
+    for line in plan(as_mapping(composed), flag):
+        print(line, flush=True)
 
 
 def say_what_begins(given: Sequence[str], composed: Sequence[str]) -> None:

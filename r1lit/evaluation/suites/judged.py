@@ -60,6 +60,7 @@ class JudgedGrader(Verifier):
     """
 
     needs_judge = True
+    requests_per_response = 1
     needs_answer = False  # no request is spent on gold answers before the run
 
     def __init__(self, model: Model, attempts: int = 3, num_threads: int = 8) -> None:

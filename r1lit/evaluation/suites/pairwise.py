@@ -236,6 +236,8 @@ class ArenaJudge(JudgedGrader):
     ``error`` and no part of the win rate.
     """
 
+    requests_per_response = 2
+
     def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
         """Compare one answer with the baseline's."""
         baseline = problem.meta["baseline"]
