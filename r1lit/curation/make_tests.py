@@ -1,4 +1,4 @@
-r"""Tests for programs: inputs that a model's program writes, answers of programs known to be right.
+r"""Tests for programs: inputs that a model's programs write, answers of programs known to be right.
 
     python -m r1lit.curation.make_tests --problems code.jsonl --output data/tested.jsonl \
         --writer.model r1lit.endpoint.ServedModel --writer.model.model NAME
@@ -8,13 +8,15 @@ input and are right) and perhaps ``incorrect_solutions``, as CodeContests names 
 only those stay to which all solutions answer alike. Then inputs are chosen, the one first that
 exposes most of the wrong programs not yet exposed.
 
-R1's paper makes tests of code problems with a model (arXiv 2501.12948v2, Listing 2). Its prompt was
-not at hand: ``PROMPT`` is r1lit's own, as are the numbers below.
+The prompt is the paper's (arXiv 2501.12948v2, Listing 2), which DeepSeek-V2.5 answered: it asks for
+several random input generators, a block each, that print one input. r1lit runs each with several
+seeds of its own, so that the same command writes the same tests. The numbers below are r1lit's.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,29 +37,15 @@ from r1lit.files import JSONLFile, Record, read_existing
 from r1lit.refused import instantiated
 from r1lit.sandbox import Limits, LocalSandbox, Sandbox, SandboxError
 from r1lit.sandbox.grading import describe_exit, difference, language_of, program_of
-from r1lit.verifiers.code import find_code
 from r1lit.verifiers.generative import GenerativeJudge
 
-PROMPT = """\
-Below is a programming problem. Solutions read one test from standard input and write the answer \
-to standard output.
-
-Write a Python program that prints test inputs for it, as one JSON list of {count} strings. Each \
-string is the whole standard input of one test and keeps to the formats and limits of the problem.
-
-Among the inputs there should be:
-- the smallest ones and special cases, where careless programs fail;
-- random ones of small and of medium size, from random.Random({seed});
-- some at the limits of the problem, which programs that are too slow do not finish, each shorter \
-than {size} characters.
-
-Do not write solutions or answers. Reply with the program in one ```python block.
-
-# Problem
-{question}
-"""
-MAX_CHARACTERS = 100_000
-"""Of one input; longer ones are left out."""
+LISTING_2 = (Path(__file__).with_name("prompts") / "listing2.txt").read_text(encoding="utf-8")
+"""The paper's prompt, byte for byte; "Question Description" is its slot."""
+SLOT = "Question Description"
+SEEDED = "import random\nrandom.seed({seed})\n"
+"""Stands before a generator: the paper's draw from ``random`` without a seed."""
+MAX_CHARACTERS = 200_000
+"""Of one input; longer ones are left out. The generators of Listing 2 print some 100,050."""
 OUTPUT_BYTES = 64 << 20
 """Of all inputs of a problem together."""
 TOLERANCE = 1e-6
@@ -67,49 +55,59 @@ SUM_S = 20.0
 
 
 class TestWriter(GenerativeJudge):
-    """Prompts ``model`` with ``PROMPT`` for a program that prints test inputs."""
+    """Prompts ``model`` with ``LISTING_2`` for programs that print one test input each."""
 
     __test__ = False  # pytest would take it for a test
 
-    def __call__(self, question: str, count: int, seed: int) -> tuple[str | None, str]:
-        """Return the program, or None and why there is none."""
-        slots = {"count": str(count), "seed": str(seed), "size": f"{MAX_CHARACTERS:,}"}
-        text = PROMPT.split("{question}")[0]
-        for name, value in slots.items():
-            text = text.replace(f"{{{name}}}", value)
-        key = key_of(PROMPT, self.name, question, f"{count} {seed}")
+    def __call__(self, question: str) -> tuple[list[str], str]:
+        """Return the programs, or none and why there are none."""
+        key = key_of(LISTING_2, self.name, question)
         if (known := self.judgements.get(key)) is not None:
-            return known, ""
-        reply = self.request(lambda fence: f"{text}{question}\n", read_program, lambda _: "right")
+            return json.loads(known), ""
+        text = prompt_of(question)
+        reply = self.request(lambda fence: text, read_programs, lambda _: "right")
         if reply.value is None:
             failed = reply.status != "unparsed"
             why = f"the writer: {reply.text}" if failed else "no program in the writer's reply"
-            return None, " ".join(why.split())
-        self.judgements.put(key, reply.value)
+            return [], " ".join(why.split())
+        self.judgements.put(key, json.dumps(reply.value))
         return reply.value, ""
 
 
-def read_program(reply: str, fence: str) -> str | None:
-    """Return the Python program of a reply, None if there is none."""
-    block = find_code(reply)
-    return block.code if block is not None and block.language in ("", "python") else None
+def prompt_of(question: str) -> str:
+    """Return ``LISTING_2`` for a question; its doubled braces become single, as in its programs."""
+    text = LISTING_2.replace("{{", "{").replace("}}", "}")
+    before, _, after = text.rpartition(SLOT)
+    return f"{before}{question}{after}"
 
 
-def written_inputs(sandbox: Sandbox, program: str, limits: Limits) -> list[str] | str:
-    """Return the inputs that a program prints, or what is wrong with it."""
+def read_programs(reply: str, fence: str) -> list[str] | None:
+    """Return the Python blocks of a reply that hold more than an ellipsis, None if none does."""
+    blocks = re.findall(r"^```(?:python|py)?[ \t]*\n(.*?)^```", reply, re.MULTILINE | re.DOTALL)
+    return [code for code in blocks if code.strip() not in ("", "...")] or None
+
+
+def written_inputs(
+    sandbox: Sandbox, programs: Sequence[str], limits: Limits, count: int, seed: int
+) -> list[str] | str:
+    """Return ``count`` inputs or a few more, or what is wrong with all programs.
+
+    Every program prints one input a run; it runs so often, each time with another seed, that the
+    programs make ``count`` inputs together. Those that are equal count once.
+    """
     limits = replace(limits, output_bytes=OUTPUT_BYTES)
-    outcome = sandbox.run(program_of("python", program), limits=limits)
-    if not outcome.ok:
-        return f"the writer's program failed: {describe_exit(outcome)}"
-    try:
-        found = json.loads(outcome.stdout)
-    except (ValueError, RecursionError):
-        return "the writer's program printed no JSON"
-    if not (isinstance(found, list) and all(isinstance(text, str) for text in found)):
-        return "the writer's program printed no list of texts"
-    inputs = [text for text in dict.fromkeys(found) if 0 < len(text) <= MAX_CHARACTERS]
-    inputs = [text for text in inputs if not any("\ud800" <= c <= "\udfff" for c in text)]
-    return inputs or "the writer's program printed no input"
+    inputs, why = dict[str, None](), "the writer's programs printed no input"
+    for run in range(-(-count // len(programs))):
+        for number, code in enumerate(programs):
+            seeded = SEEDED.format(seed=seed + 1000 * run + number) + code
+            outcome = sandbox.run(program_of("python", seeded), limits=limits)
+            if not outcome.ok:
+                why = f"the writer's program failed: {describe_exit(outcome)}"
+                continue
+            text = outcome.stdout.decode("utf-8", errors="replace")
+            if text.strip() and len(text) <= MAX_CHARACTERS and "\ufffd" not in text:
+                inputs[text] = None
+    return list(inputs) or why
 
 
 def answers(
@@ -190,11 +188,11 @@ def tests_of(
     right = list(dict.fromkeys(row["solutions"]))[:num_programs]
     wrong = list(dict.fromkeys(row.get("incorrect_solutions", [])))[:num_programs]
     seed = digest("make_tests", row["prompt"]) % 1_000_000
-    program, why = writer(row["prompt"], 2 * num_tests, seed)
-    if program is None:
+    programs, why = writer(row["prompt"])
+    if not programs:
         return None, why
     try:
-        written = written_inputs(sandbox, program, limits)
+        written = written_inputs(sandbox, programs, limits, 2 * num_tests, seed)
         if isinstance(written, str):
             return None, written
         inputs = dict(enumerate(written))

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from r1lit.curation.make_tests import PROMPT, TestWriter, agreed, main, make_tests
+from r1lit.curation.make_tests import (
+    TestWriter,
+    agreed,
+    main,
+    make_tests,
+    read_programs,
+    written_inputs,
+)
 from r1lit.data import TaskTable
 from r1lit.endpoint.client import RequestError
 from r1lit.sandbox import Limits, LocalSandbox
@@ -33,7 +40,7 @@ INPUTS = [
 
 
 class Writer:
-    """A model that replies with a program which prints these inputs."""
+    """A model that replies with generators, each of which prints one of these inputs."""
 
     name = "writer"
 
@@ -44,7 +51,9 @@ class Writer:
         self.prompts.append(prompt)
         if "Say hello" in prompt:
             return "I will not."
-        return f"So:\n```python\nimport json\nprint(json.dumps({INPUTS!r}))\n```"
+        return "So:\n" + "\nOr:\n".join(
+            f"```python\nimport random\nprint({text!r}, end='')\n```" for text in INPUTS
+        )
 
 
 def table(path: Path, *rows: dict) -> str:
@@ -63,7 +72,7 @@ def test_the_tests_tell_right_from_wrong_programs(tmp_path):
     found = make_tests(problems, str(out), TestWriter(model, attempts=1), num_tests=2)
     why = "no program in the writer's reply"
     assert found == {"problems": 3, "tested": 1, why: 1, "too few solutions": 1}
-    assert "list of 4 strings" in model.prompts[0] and "{" not in model.prompts[0]
+    assert f"Question:\n{QUESTION}\n\nConstruct some random input generators" in model.prompts[0]
     (made,) = (json.loads(line) for line in out.read_text().splitlines())
     assert made["tests"]["inputs"] == INPUTS[1:3], "the two that expose somebody"
     assert [text.split() for text in made["tests"]["outputs"]] == [["5"], ["-2"]]
@@ -140,12 +149,14 @@ def test_a_language_that_is_missing_leaves_its_problem_out(tmp_path, monkeypatch
     ("reply", "why"),
     [
         ("```python\nraise SystemExit(1)\n```", "the writer's program failed"),
-        ("```python\nprint(1, 2)\n```", "the writer's program printed no JSON"),
-        ("```python\nprint('[' * 100_000)\n```", "the writer's program printed no JSON"),
-        ("```python\nprint('[]')\n```", "the writer's program printed no input"),
-        ("```python\nprint(r'[\"\\ud800\"]')\n```", "the writer's program printed no input"),
-        ("```python\nprint([1, 2])\n```", "the writer's program printed no list of texts"),
-        ("```python\nprint('[\"x\"]')\n```", "solutions agree on no input"),
+        ("```python\nprint('x' * 200_001)\n```", "the writer's programs printed no input"),
+        ("```python\nprint(' ')\n```", "the writer's programs printed no input"),
+        ("```python\n...\n```", "no program in the writer's reply"),
+        (
+            "```python\nimport sys\nsys.stdout.buffer.write(bytes([255]))\n```",
+            "the writer's programs printed no input",
+        ),
+        ("```python\nprint('x')\n```", "solutions agree on no input"),
     ],
 )
 def test_what_a_writer_does_wrong_is_said(tmp_path, reply, why):
@@ -176,4 +187,14 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     with pytest.raises(ValueError, match="num_tezts"):
         main([f"--problems={problems}", f"--output={out}", "--num_tezts=3", *options])
     assert "'tested': 1" in capsys.readouterr().out and out.is_file()
-    assert PROMPT.count("{") == 4
+
+
+def test_generators_run_with_seeds_until_there_are_enough_inputs():
+    """One generator alone makes all inputs, the same ones each time the command runs."""
+    reply = "```python\nimport random\nprint(2)\nprint(random.randint(0, 10**9), 1)\n```"
+    [code] = read_programs(reply, "") or []
+    with LocalSandbox() as sandbox:
+        first, again, other = (
+            written_inputs(sandbox, [code], Limits(), count=6, seed=seed) for seed in (1, 1, 2)
+        )
+    assert first == again != other and len(first) == 6

@@ -14,8 +14,9 @@ from tiny import ROOT, save_policy
 
 from r1lit.batches import Problem
 from r1lit.curation import Context, SummaryRefiner, ThinkingRefiner
+from r1lit.curation.make_tests import LISTING_2, prompt_of
 from r1lit.curation.refine import CUT, EMPTY, LISTING_1, THINKING, plain_reply
-from r1lit.curation.safety_labels import CLAUSES, GUIDELINE, SafetyJudge, main
+from r1lit.curation.safety_labels import LISTING_8, STANDARDS, SafetyJudge, main
 from r1lit.endpoint import ChatReply, Endpoint
 from r1lit.evaluation.suites.pairwise import ArenaHardPreference
 from r1lit.policy import load_tokenizer
@@ -32,6 +33,43 @@ PROBLEM = Problem(uid="p", question="What is 3 + 4?", answer="7", source="s")
 )
 def test_the_listings_stay_as_they_are(text, digest):
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+
+
+LISTING_3 = yaml.safe_load((ROOT / "configs/r1/full/cold_start/simple_math.yaml").read_text())
+LISTINGS = {  # bytes and digests of the paper's own, without a newline at the end
+    1: (LISTING_1, 847, "0bf3dda93d858fe3"),
+    2: (LISTING_2, 4280, "18523e299624037f"),
+    3: (LISTING_3["data"]["init_args"]["prompts"]["template"], 800, "4287c40a6647a16c"),
+    4: (LISTING_4, 1263, "0b06b8adc515f91e"),
+    8: (LISTING_8, 5617, "fc745a5cfe4e7213"),
+}
+
+
+@pytest.mark.parametrize("number", LISTINGS)
+def test_a_listing_is_the_papers_byte_for_byte(number):
+    text, size, digest = LISTINGS[number]
+    own = text.removesuffix("\n").encode()
+    assert (len(own), hashlib.sha256(own).hexdigest()[:16]) == (size, digest)
+    paper = ROOT / ".." / "shared" / "r1_v2" / f"listing{number}.txt"
+    if paper.is_file():
+        assert own == paper.read_bytes().removesuffix(b"\n")
+
+
+def test_listing_2_is_sent_as_its_programs_read():
+    """The doubled braces are those of a template; in a program they would print themselves."""
+    sent = prompt_of("Add {a} and b.")
+    assert 'return f"{seq}\\n{k}"' in sent and "{{" not in sent
+    assert "Question:\nAdd {a} and b.\n\nConstruct some random input generators" in sent
+    assert sent.endswith("prints EXACTLY ONE input directly into stdout.")
+
+
+def test_the_cold_start_is_the_second_versions():
+    own = yaml.safe_load((ROOT / "configs/r1/full/cold_start.yaml").read_text())
+    paths = [source["init_args"]["path"] for source in own["data"]["init_args"]["documents"]]
+    assert [Path(path).parent.name for path in paths] == ["simple_math", "from_zero"]
+    steps = yaml.safe_load((ROOT / "experiments/r1/full.yaml").read_text())["steps"]
+    [dev1] = [step for step in steps if step["name"] == "dev1"]
+    assert dev1["reads"] == paths
 
 
 def test_r1_zeros_output_gets_a_first_person_chain_and_a_solution(tmp_path):
@@ -129,12 +167,21 @@ def test_pairs_are_judged_with_arena_hards_prompt(reply, value):
     assert judge("What?", "x" * 30_000, "that") is None and len(sent) == 1
 
 
-def test_the_safety_judge_names_a_clause_and_labels_follow(tmp_path, capsys):
-    assert len(CLAUSES) == 10 and GUIDELINE.count("Clause:") == 1
-    judge = SafetyJudge(lambda p: "Clause: 2.1" if "bomb" in p.split("<Model Response>")[-1] else
-                        "Clause: -1" if "bread" in p else "Clause: 7.7", attempts=1)  # fmt: skip
-    assert judge("How?", "Take a bomb.") == "2.1" and judge("bread?", "Flour.") == "-1"
+def test_the_safety_judge_names_the_standards_and_labels_follow(tmp_path, capsys):
+    assert {*range(1, 12)} == STANDARDS
+    sent: list[str] = []
+
+    def model(prompt: str) -> str:
+        sent.append(prompt)
+        query, answer = prompt.split("<User Question>")[-1].split("<Model Response>")
+        rules = "[6, 1]" if "bomb" in answer else "[-1]" if "bread" in query else "[12]"
+        return f"<judge_reason>Read.</judge_reason>\n<target_rule>{rules}</target_rule>"
+
+    judge = SafetyJudge(model, attempts=1)
+    assert judge("How?", "Take a {query} bomb.") == (1, 6) and judge("bread?", "Flour.") == (-1,)
     assert judge("How?", "So.") is None
+    expected = LISTING_8.replace("{query}", "How?").replace("{answer}", "Take a {query} bomb.")
+    assert sent[0] == expected
 
 
 class Reviewer:
@@ -146,7 +193,7 @@ class Reviewer:
         response = prompt.split("<Model Response>")[-1]
         if "odd" in response:
             return "I cannot say."
-        return f"Analyze: read.\nClause: {'2.1' if 'bomb' in response else '-1'}"
+        return f"<target_rule>[{'6' if 'bomb' in response else '-1'}]</target_rule>"
 
 
 def test_the_command_labels_responses_for_the_safety_reward_model(tmp_path, capsys, monkeypatch):
@@ -164,7 +211,8 @@ def test_the_command_labels_responses_for_the_safety_reward_model(tmp_path, caps
     examples = TableLabels(path=str(out)).examples()
     assert [(e.question, e.label) for e in examples] == [("Q0?", 0.0), ("Q1?", 1.0)]
     printed = capsys.readouterr().out
-    assert "'no judgement': 1" in printed and "'2.1': 1" in printed
+    assert "'no judgement': 1" in printed and "6: 1" in printed
+    assert [json.loads(line)["rules"] for line in out.read_text().splitlines()] == [[6], [-1]]
 
 
 def test_the_full_presets_use_them():

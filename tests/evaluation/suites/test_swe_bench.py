@@ -19,7 +19,7 @@ RIGHT = BLOCK.format("a + b")
 def instance(tmp_path_factory):
     suite = load_suite("swe_bench_verified")
     folder = write_rows(tmp_path_factory.mktemp("data"), suite.name)
-    [problem] = suite.read(str(folder / suite.file))
+    [problem] = suite.read(str(folder / suite.file), limit=1)
     environment = build(suite.environment)
     yield problem, environment
     environment.close()
