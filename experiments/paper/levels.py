@@ -1,11 +1,14 @@
 """Accuracy and thinking tokens by difficulty: by stage, and over R1-Zero's training.
 
-The paper's are MATH's levels. Here difficulty is how many attempts the whole search of a Countdown
-problem has, and how many steps a chain has; both can be read from a problem's uid.
+The paper's are MATH's levels (Fig. 8) and LiveCodeBench's (Table 14). Here difficulty is how many
+attempts the whole search of a Countdown problem has, how many steps a chain has, how many
+operations a program is told, and, for a program from examples alone, how large the factor is that
+has to be found. All can be read from a problem's uid.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,21 +32,31 @@ from r1lit.worlds.countdown import branches
 LEVELS = {
     "Countdown": ((20, 29), (30, 34), (35, 36), (37, 46)),  # attempts of a whole search
     "chain": ((4, 5), (6, 8)),  # steps
+    "program": ((1, 1), (2, 2), (3, 3)),  # operations that the question tells
+    "examples": ((2, 3), (4, 6), (7, 9)),  # the factor, of a program that is told by examples
 }
 RIGHT, THINKING = "pass@1 by difficulty", "Thinking tokens by difficulty"
 TRAINING = ", R1-Zero's training"
 
 
 def difficulty(uid: str) -> tuple[str, int] | None:
-    """Return the family of a problem and its attempts or steps; None of other problems.
+    """Return the family of a problem and its difficulty; None of other problems.
 
     >>> difficulty("countdown-3-5-12-24"), difficulty("chain-7+5*3-8"), difficulty("who-en-0-3")
     (('Countdown', 30), ('chain', 3), None)
+    >>> difficulty("program-f(x):plus3,times2"), difficulty("program-f(x):f(2)=7,f(3)=9")
+    (('program', 2), ('examples', 2))
     """
     family, _, rest = uid.partition("-")
     if family == "countdown":
         *numbers, _ = map(int, rest.split("-"))
         return "Countdown", sum(len(attempts) for _, attempts in branches(tuple(numbers)))
+    if family == "program":
+        shown = [(int(x), int(y)) for x, y in re.findall(r"f\((\d+)\)=(-?\d+)", rest)]
+        if shown:
+            (x, first), (after, second) = shown[:2]
+            return "examples", (second - first) // (after - x)
+        return "program", len(re.findall(r"plus|minus|times", rest))
     return ("chain", sum(c in "+-*/" for c in rest)) if family == "chain" else None
 
 
@@ -59,7 +72,8 @@ def measure(run: Path, tokenizer: str) -> Tables:
         texts = [thinking_and_answer(record["response"])[0] for record in group]
         return mean([len(encode(text, add_special_tokens=False)) for text in texts])
 
-    stages = {TITLES[name]: read_groups(run / "eval" / name)["reasoning"] for name in EVALUATED}
+    read = {TITLES[name]: read_groups(run / "eval" / name) for name in EVALUATED}
+    stages = {title: [*kinds["reasoning"], *kinds["programs"]] for title, kinds in read.items()}
     responses = read_records(run / "zero" / "responses.jsonl")
     training: dict[str, list[Group]] = {
         f"iteration {iteration}": list(by_problem(records).values())

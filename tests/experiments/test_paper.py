@@ -15,6 +15,7 @@ from experiments.paper import levels, safety, win_rates
 from experiments.paper.__main__ import main
 from experiments.paper.tables import as_markdown, combine
 from r1lit.files import write_records
+from r1lit.worlds.programs import WorldPrograms
 from r1lit.worlds.requests import REFUSAL, WorldRequest, pool
 
 PAGE = ROOT / "experiments" / "paper"
@@ -79,6 +80,36 @@ def test_difficulty_is_read_from_the_uid():
     assert levels.difficulty("countdown-1-1-1-3") == ("Countdown", 4 + 3 + 3)
     assert levels.difficulty("chain-7+5*3-8/2") == ("chain", 4)
     assert levels.difficulty("how-en-0-3-5") is None
+
+
+def test_programs_have_the_levels_of_what_they_are_told():
+    """An example's factor is the slope of its outputs; other programs count their operations."""
+    found = [
+        levels.difficulty(problem.uid) for problem in WorldPrograms(num_problems=200).problems()
+    ]
+    assert {family for family, _ in found} == {"program", "examples"}
+    for problem, (family, level) in zip(
+        WorldPrograms(num_problems=200).problems(), found, strict=True
+    ):
+        low_high = levels.LEVELS[family]
+        assert any(low <= level <= high for low, high in low_high), (problem.uid, level)
+        if family == "examples":
+            assert f"* {level}" in problem.answer
+        else:
+            assert level == sum(problem.answer.count(f" {sign} ") for sign in "+-*")
+
+
+def test_a_stage_with_programs_has_them_by_level(tmp_path):
+    uids = ("program-f(x):plus3,times2", "program-f(x):f(2)=7,f(3)=9")
+    write(tmp_path / "eval/r1", [
+        line(uid, "?", i, "<think> a </think> 1", "reasoning", source="programs", value=value)
+        for uid in uids for i, value in enumerate((1.0, 0.0))
+    ])  # fmt: skip
+    table = levels.measure(tmp_path, str(ROOT / "models/mini"))[levels.RIGHT]
+    assert table["R1: + RL for all scenarios"] == {
+        "program 2-2 (1)": (0.5, None),
+        "examples 2-3 (1)": (0.5, None),
+    }
 
 
 def test_accuracy_and_tokens_by_level(run):
@@ -167,6 +198,12 @@ def test_the_page_says_of_every_figure_what_became_of_it():
             "not possible",
             "not run",
         )
+    named = " ".join(row[0] for row in rows)
+    for number in (1, 4, 6, 7, 8, 9, 10, 11, 12, 14, 17, 18):
+        assert re.search(rf"v2 (\w+\.\d, )?Fig\. {number}\D|Fig\. {number}a", named + " "), number
+    for number in (3, *range(8, 18)):  # 1 and 2 are no results; 4 to 7 are one row
+        assert re.search(rf"v2 Table {number}\D", named + " "), number
+    assert "Fig. 15, 16" in named and "pass@64" in named and "we had no copy" not in text
     for link in re.findall(r"\]\((?!http)([^)#]+)", text):
         assert (PAGE / link).exists(), link
 
