@@ -96,7 +96,16 @@ def served_rows(work: Work, shape: Shape, gpu: Gpu) -> int:
 
     It has as many GPUs as hold its weights twice over; the time of all together is that of one.
     """
-    room, weights = FILL * gpu.memory_gb * GB, 2 * shape.num_parameters
-    gpus = -(-2 * weights // room)
-    a_row = (work.prompt_tokens + work.mean_tokens) * 4 * shape.num_layers * shape.kv_size
-    return max(1, int((gpus * room - weights) // a_row))
+    return max(1, rows_beside_weights(work, shape, gpu, work.mean_tokens))
+
+
+def served_gpus(shape: Shape, gpu: Gpu) -> int:
+    """Return how many GPUs a server has: as many as hold its weights twice over."""
+    return int(-(-4 * shape.num_parameters // (FILL * gpu.memory_gb * GB)))
+
+
+def rows_beside_weights(work: Work, shape: Shape, gpu: Gpu, tokens: int) -> int:
+    """Return the responses of ``tokens`` that a server holds at a time; 0 where none fits."""
+    room = served_gpus(shape, gpu) * FILL * gpu.memory_gb * GB - 2 * shape.num_parameters
+    a_row = (work.prompt_tokens + tokens) * 4 * shape.num_layers * shape.kv_size
+    return int(room // a_row)

@@ -47,7 +47,10 @@ class Source:
     is how many lines the file gets from it, after ``skip``; ``rows`` how many its card states.
     ``columns`` maps a line's keys to columns: a name, ``a.b.-1`` for what a cell holds, or a list
     of columns. ``patterns`` are regular expressions whose group 1 is the value, ``remove`` is a
-    text taken out of it, ``values`` maps it, and ``wordings`` hold it as ``{}``.
+    text taken out of it, ``values`` maps it, and ``wordings`` hold it as ``{}``. ``where`` keeps
+    rows whose columns hold these values, one or a list; ``before`` rows whose columns hold a
+    smaller number, as a year; ``num_choices`` lines of so many choices, from and to. ``fetched``
+    says that its rows were read once: names and columns of the others are unverified.
     """
 
     path: str
@@ -63,6 +66,21 @@ class Source:
     values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     wordings: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+    num_choices: Sequence[int] = ()
+    fetched: bool = False
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row is one of those that ``where`` and ``before`` keep."""
+        for column, wanted in self.where.items():
+            if value_at(row, column) not in (wanted if isinstance(wanted, list) else [wanted]):
+                return False
+        for column, limit in self.before.items():
+            digits = re.search(r"\d+", str(value_at(row, column)))
+            if digits is None or int(digits[0]) >= limit:
+                return False
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +136,8 @@ def _text(value: Any) -> Any:
 
 def _choices(value: Any) -> Any:
     fits = isinstance(value, list) and 2 <= len(value) <= len(LETTERS)
+    while fits and len(value) > 2 and value[-1] in (None, ""):
+        value = value[:-1]  # a column for each choice, of which the last ones are empty
     texts = [_text(choice) for choice in value] if fits else []
     return texts if texts and all(texts) else None
 
@@ -182,6 +202,16 @@ def fits(file: DataFile, line: Mapping[str, Any]) -> str:
     return next(bad, "")
 
 
+def _wrong_choices(source: Source, line: Mapping[str, Any]) -> str:
+    """Return the key of choices that are too few or too many, or of a letter that none has."""
+    choices = line.get("choices")
+    if not isinstance(choices, list):
+        return ""
+    if source.num_choices and not source.num_choices[0] <= len(choices) <= source.num_choices[-1]:
+        return "choices"
+    return "" if line["answer"] in LETTERS[: len(choices)] else "answer"
+
+
 def _line(file: DataFile, source: Source, row: Mapping[str, Any]) -> Line:
     line: Line = {}
     for key, kind in file.schema.items():
@@ -238,12 +268,15 @@ def lines_of(file: DataFile, folder: Path | None) -> tuple[list[Line], list[Line
         else:
             rows = read_rows(local_file(source, folder), source.name, source.split)
             order = permutation(len(rows), 0, "data", source.path)[source.skip :]
-        taken, left_out = 0, dict.fromkeys(file.schema, 0)
+        taken, other, left_out = 0, 0, dict.fromkeys(file.schema, 0)
         for index in order:
             if taken == source.take:
                 break
+            if not source.holds(rows[index]):
+                other += 1
+                continue
             line = _line(file, source, rows[index])
-            if key := fits(file, line):
+            if key := fits(file, line) or _wrong_choices(source, line):
                 left_out[key] += 1
                 continue
             lines.append(line)
@@ -255,7 +288,7 @@ def lines_of(file: DataFile, folder: Path | None) -> tuple[list[Line], list[Line
                 f" {', '.join(file.schema)}; columns: {dict(source.columns)}; its columns: {there}"
             )
         entry = {"path": source.path, "licence": source.licence, "taken": taken}
-        card.append(entry | {"wanted": source.take, "do_not_fit": left_out})
+        card.append(entry | {"wanted": source.take, "do_not_fit": left_out, "other_rows": other})
     return lines, card
 
 
@@ -313,8 +346,8 @@ def build(scale: str, folder: Path, only: Sequence[str], local: Path | None) -> 
 
 def listing() -> Iterator[str]:
     """Yield a Markdown table of all files and sources."""
-    yield "| scale | file | lines | source | rows there | licence | a line |"
-    yield "|---|---|---:|---|---:|---|---|"
+    yield "| scale | file | lines | source | rows there | licence | a line | names and columns |"
+    yield "|---|---|---:|---|---:|---|---|---|"
     for scale in SCALES:
         for file in read_files(scale):
             for source in file.sources:
@@ -323,9 +356,67 @@ def listing() -> Iterator[str]:
                 yield (
                     f"| {scale} | {file.name} | {source.take:,} | {what} | {rows} |"
                     f" {source.licence} | {', '.join(file.schema)} |"
+                    f" {'made here' if what == 'made here' else status(source)} |"
                 )
     yield ""
-    yield "Nothing was fetched to write this; some rows and licences are from memory."
+    yield "*unverified*: no row was fetched; names, columns, rows and licences may be from memory."
+
+
+def status(source: Source) -> str:
+    """Return whether a source's names and columns were read in its rows."""
+    return "read" if source.fetched else "*unverified*"
+
+
+TARGETS = {
+    "stem": {"chemistry": 10_230, "biology": 6_754, "physics": 3_410, "other": 1_606},
+}
+"""Prompts by subject, from the shares of 22,000 in the paper's B.3.1: 46.5, 30.7, 15.5, 7.3 %."""
+PAPER = {"math": 26_000, "code": 17_000, "bugs": 8_000, "stem": 22_000, "logic": 15_000,
+         "general": 78_000}  # fmt: skip
+"""Prompts of RL by domain (Table 4 and B.3.1; 66K of general and 12K of harmlessness)."""
+
+
+def composition(scale: str = "full") -> Iterator[str]:
+    """Yield languages and subjects of the RL prompts, beside the paper's (B.3.1), as Markdown."""
+    files = {file.name: file for file in read_files(scale)}
+    yield "## What the RL prompts are of, beside B.3.1"
+    yield ""
+    yield "| file | prompts | the paper | English | Chinese | by subject | the paper | sources |"
+    yield "|---|---:|---:|---:|---:|---|---|---|"
+    for name, wanted in PAPER.items():
+        file = files[name]
+        languages, subjects = shares_of(file, "language"), shares_of(file, "subject")
+        of_paper = TARGETS.get(name, {})
+        unread = sum(not (s.fetched or s.path in ("made", REPAIRS)) for s in file.sources)
+        yield (
+            f"| {name} | {file.take:,} | {wanted:,} | {languages.get('en', 0):,} |"
+            f" {languages.get('zh', 0):,} | {_listed(subjects)} | {_listed(of_paper)} |"
+            f" {len(file.sources)}, {unread} *unverified* |"
+        )
+    yield ""
+    yield "The paper's questions are Chinese and English, in shares that it does not print."
+    yield (
+        "Bugs: here mutants of libraries; the paper's are real GitHub issues with unit tests that"
+        " fail, as SWE-Gym and SWE-rebench have them, whose tests need each repository's container."
+    )
+    yield (
+        "Logic: here knights and knaves alone; the paper's are multiple choice from the web,"
+        " code-IO, ciphers, Zebra puzzles, probability and the game of 24, in shares not printed."
+    )
+
+
+def shares_of(file: DataFile, key: str) -> dict[str, int]:
+    """Return the lines of a file by a constant of its sources."""
+    found: dict[str, int] = {}
+    for source in file.sources:
+        value = (dict(file.constants) | dict(source.constants)).get(key)
+        if value is not None:
+            found[str(value)] = found.get(str(value), 0) + source.take
+    return found
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "–"
 
 
 @reported("data")

@@ -25,11 +25,12 @@ from typing import Any
 from experiments.compose import check_keys, merge
 from experiments.pipeline import Pipeline, Step
 from experiments.r1.cost import Gpu
-from experiments.r1.data import read_files
+from experiments.r1.data import composition, read_files
+from experiments.r1.paper_cost import RESPONSES_A_STEP, paper_table
 from experiments.r1.plan import BASE, Plan, as_text, notes, plan_of
 from experiments.runner import verdicts_of, words_of
 from r1lit.errors import hint
-from r1lit.modules.memory_plan import GB, most_memory
+from r1lit.modules.memory_plan import GB
 from r1lit.policy.source import settings_of
 
 OF_ALL = (
@@ -77,9 +78,23 @@ def dry_run(pipeline: Pipeline, begin: str | None, only: Sequence[str]) -> Itera
     if "documents" in assumes:
         yield from documents_table(assumes, f"{pipeline.path}: assumes")
         yield ""
+        yield from composition()
+        yield ""
     yield from as_table(prices, assumes)
     yield ""
+    if "documents" in assumes and {"zero", "dev2"} <= {price.name for price in prices}:
+        yield from beside_the_paper(prices, gpu, assumes)
+        yield ""
     yield notes(gpu)
+
+
+def beside_the_paper(prices: Sequence[Price], gpu: Gpu, assumes: dict[str, Any]) -> Iterator[str]:
+    """Yield the paper's hours beside the formulas', with this pipeline's lengths and RL-1."""
+    mean_tokens = assumes["steps"]["zero"]["mean_tokens"]
+    by_name = {price.name: price for price in prices}
+    rejected = sum(p.sampled + p.served for p in prices if p.name.startswith("rejection_"))
+    rl_1 = by_name["dev2"].sampled / mean_tokens / RESPONSES_A_STEP
+    yield from paper_table(gpu, assumes["tokens_per_s"], mean_tokens, rejected, round(rl_1))
 
 
 def checked(pipeline: Pipeline) -> dict[str, Any]:
@@ -157,7 +172,8 @@ def _cost(step: Step, run: Path, gpu: Gpu, assumes: dict[str, Any]) -> tuple[Pri
     arguments = config["model"]["init_args"]
     policy = Path(settings_of(arguments["policy"])["path"])
     engine = arguments.get("engine") or {}
-    if str(engine.get("class_path")).endswith("ServerEngine"):
+    own_policy = policy.is_relative_to(run)
+    if str(engine.get("class_path")).endswith("ServerEngine") and not own_policy:
         return price, [f"drawn by {policy} at {engine['init_args']['endpoint']['url']}", *lines]
     plan = plan_of(
         step.name,
@@ -197,7 +213,7 @@ def _added(
         gpu_hours=price.gpu_hours + gpu_hours,
         hours=price.hours + gpu_hours / ranks,
         sampled=price.sampled + plan.work.sampled_tokens + extra,
-        memory_gb=most_memory(plan.memory) / GB,
+        memory_gb=plan.bytes_of_a_gpu(gpu) / GB,
         is_whole=plan.work.is_whole,
     )
 

@@ -25,7 +25,14 @@ from benchmarks.flops import Shape
 from benchmarks.models import ARCHITECTURES, HUB, model_config
 from experiments.compose import Config, merge, merged
 from experiments.launch import command_line, reported
-from experiments.r1.cost import TIME, Gpu, rollout_seconds, update_seconds
+from experiments.r1.cost import (
+    TIME,
+    Gpu,
+    rollout_seconds,
+    rows_beside_weights,
+    served_gpus,
+    update_seconds,
+)
 from experiments.r1.work import Work, work_of
 from r1lit.modules.memory_plan import (
     FILL,
@@ -50,6 +57,7 @@ class Plan:
     model: str
     num_parameters: int
     work: Work
+    shape: Shape
     memory: Parts
     rollout_hours: float
     update_hours: float
@@ -59,9 +67,25 @@ class Plan:
         """GPU-hours of the run."""
         return self.rollout_hours + self.update_hours
 
+    @property
+    def is_by_servers_alone(self) -> bool:
+        """Whether only servers hold weights: what is sampled is not trained on, nor loaded here."""
+        return self.work.kind == "sampling" and not self.work.loads_policy
+
+    def bytes_of_a_gpu(self, gpu: Gpu) -> float:
+        """Return what one GPU holds at most: of this process, or of the servers."""
+        if self.is_by_servers_alone:
+            return 2 * self.num_parameters / served_gpus(self.shape, gpu)
+        return most_memory(self.memory)
+
     def fits(self, gpu: Gpu) -> bool:
-        """Whether each GPU holds its part."""
-        return most_memory(self.memory) <= FILL * gpu.memory_gb * GB
+        """Whether each GPU holds its part, and a server a response of the longest."""
+        if self.bytes_of_a_gpu(gpu) > FILL * gpu.memory_gb * GB:
+            return False
+        longest = self.work.max_tokens
+        return not self.is_by_servers_alone or (
+            rows_beside_weights(self.work, self.shape, gpu, longest) > 0
+        )
 
 
 def read_preset(text: str) -> Config:
@@ -130,6 +154,7 @@ def plan_of(
         model=model,
         num_parameters=whole.num_parameters,
         work=work,
+        shape=shape,
         memory=memory_parts(work.memory, whole, teacher, gpu.memory_gb * GB),
         rollout_hours=rollout_seconds(work, shape, gpu) / 3600,
         update_hours=update_seconds(work, shape, gpu) / 3600,
@@ -151,18 +176,24 @@ def as_text(plan: Plan, gpu: Gpu, gpus: int | None = None) -> str:
         f" length {work.mean_tokens:,} (assumed), longest {work.max_tokens:,}",
         f"- updates: {work.updates_per_iteration:,} an iteration: {work.updates:,}",
     ]
-    if work.kind == "sampling" and work.is_served:
-        lines += ["- memory: of its servers, which hold as many rows as fit beside the weights"]
+    if plan.is_by_servers_alone:
+        number, weights = served_gpus(plan.shape, gpu), plan.bytes_of_a_gpu(gpu) / GB
+        rows = rows_beside_weights(work, plan.shape, gpu, work.max_tokens)
+        lines += [
+            f"- memory: of a server of {number} GPUs, each {weights:.1f} GB of weights; beside them"
+            f" {rows:,} responses of {work.max_tokens:,} tokens"
+        ]
     else:
         lines += [
             f"- memory of each of {ranks} GPUs, in GB:",
             *(f"  - {line}" for line in memory_lines(plan.memory, gpu.memory_gb * GB)),
         ]
-        if not plan.fits(gpu):
-            lines += [
-                "- **Does not fit**: take other hardware (docs/MEMORY.md), fewer rows at a time"
-                " (max_rows), shorter responses, or another trainer with the exported folder"
-            ]
+    if not plan.fits(gpu):
+        lines += [
+            "- **Does not fit**: take other hardware (docs/MEMORY.md), fewer rows at a time"
+            " (max_rows), shorter responses, a server of its own in place of one beside the policy,"
+            " or another trainer with the exported folder"
+        ]
     days = plan.gpu_hours / gpus / 24
     lines += [
         f"- GPU-hours: {_hours(plan.rollout_hours)} rollout + {_hours(plan.update_hours)} update ="

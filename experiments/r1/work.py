@@ -22,7 +22,8 @@ class Work:
     nothing is trained, those to one problem, which counts as an iteration. ``mean_tokens`` is the
     assumed mean length of a response, or of a document. A supervised row is full; the others are as
     long as a prompt and a mean response. ``is_whole`` says whether ``iterations`` is the run's,
-    ``is_served`` whether responses come from servers.
+    ``is_served`` whether responses come from servers, and ``loads_policy`` whether the weights
+    stand in this process too.
     """
 
     kind: Kind
@@ -37,6 +38,7 @@ class Work:
     row_tokens: int
     rows_decoded: int = 0
     is_served: bool
+    loads_policy: bool = True
     num_inner_epochs: int = 1
     memory: MemorySettings
 
@@ -92,6 +94,7 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
         "is_whole": bool(iterations),
         "prompt_tokens": prompt_tokens,
         "is_served": str(engine.get("class_path")).endswith(("VLLMEngine", "ServerEngine")),
+        "loads_policy": not str(engine.get("class_path")).endswith("ServerEngine"),
         "memory": read_settings(config, ranks_of(config)),
     }
     if {"predict", "test", "suites"} & data.keys():

@@ -20,7 +20,10 @@ from experiments.pipeline import read_pipeline
 from experiments.r1 import plan
 from experiments.r1.__main__ import main
 from experiments.r1.cost import Gpu
-from experiments.r1.data import read_files
+from experiments.r1.data import TARGETS, DataFile, Source, read_files, shares_of
+from experiments.r1.data import lines_of as data_lines
+from experiments.r1.paper_cost import paper_table, parts_of
+from r1lit.evaluation.suites import build
 from r1lit.files import read_records, write_records
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
@@ -75,7 +78,7 @@ def test_a_dry_run_prints_every_steps_command_and_plan(monkeypatch, capsys, tmp_
         assert ("GPU-hours: " in text) != ("drawn by deepseek-ai/DeepSeek-V3" in text)
         if step.command == "fit":
             assert "; fits with 10% to spare" in text and "activations" in text
-    assert out.count("drawn by") == 4
+    assert out.count("drawn by") == 2
     assert "needs, and is not there" not in out  # the first step makes the data
     rows = re.findall(
         r"^\| .+? \| (\w+) \| [\d,.]+ \| [\d,.]+ \| .* \| [\d–]+ \|$", out, re.MULTILINE
@@ -105,6 +108,10 @@ def test_documents_are_counted_from_their_sources_to_the_papers_table(monkeypatc
     files = {file.name: file.take for file in read_files("full")}
     prompts = {name: int(number.replace(",", "")) for name, number, *_ in rows}
     assert prompts["math"] == files["math"] + files["rejection_math"] > 26_000
+    assert (
+        "| stem | 22,000 | 22,000 | 20,394 | 1,606 | chemistry 10,230, biology 6,754, physics"
+        in out
+    )
     named = {
         "math": 26,
         "code": 17,
@@ -115,6 +122,84 @@ def test_documents_are_counted_from_their_sources_to_the_papers_table(monkeypatc
         "safety": 106,
     }
     assert {name: files[name] // 1000 for name in named} == named  # the supplement's
+
+
+def test_the_science_prompts_have_the_papers_subjects_and_numbers_of_options():
+    """B.3.1: 46.5, 30.7, 15.5 and 7.3 % of 22,000, 4 to 8 options; questions in two languages."""
+    files = {file.name: file for file in read_files("full")}
+    subjects = shares_of(files["stem"], "subject")
+    assert subjects == TARGETS["stem"] and sum(subjects.values()) == 22_000
+    for subject, share in zip(("chemistry", "biology", "physics", "other"),
+                              (0.465, 0.307, 0.155, 0.073), strict=True):  # fmt: skip
+        assert subjects[subject] == round(share * 22_000)
+    assert all(list(source.num_choices) == [4, 8] for source in files["stem"].sources)
+    for name in ("math", "stem", "general", "other"):
+        assert {*shares_of(files[name], "language")} == {"en", "zh"}, name
+    assert any(source.before == {"Year": 2023} for source in files["math"].sources)
+    asked = [source.wordings.get("question", "") for source in files["other"].sources]
+    assert any("repair" in text for text in asked)
+
+
+def test_a_source_gives_the_rows_that_it_is_asked_for(tmp_path):
+    rows = [
+        {"question": f"{subject} {n}?", "choices": {"text": list("abcd")[:n]}, "answerKey": key,
+         "domain": subject}
+        for subject, n, key in (("Physics", 4, "D"), ("Physics", 3, "A"), ("Biology", 4, "A"),
+                                ("Physics", 4, "E"))
+    ]  # fmt: skip
+    write_records(tmp_path / "own__science.jsonl", rows)
+    source = Source(path="own/science", licence="-", rows=4, take=4, where={"domain": "Physics"},
+                    num_choices=[4, 8], columns={"choices": "choices.text", "answer": "answerKey"},
+                    constants={"subject": "physics"})  # fmt: skip
+    schema = {"question": "text", "choices": "choices", "answer": "letter"}
+    file = DataFile(name="stem", holds="-", schema=schema, constants={}, sources=[source])
+    lines, [card] = data_lines(file, tmp_path)
+    assert [(line["question"], line["subject"]) for line in lines] == [("Physics 4?", "physics")]
+    assert card["other_rows"] == 1
+    assert card["do_not_fit"] == {"question": 0, "choices": 1, "answer": 1}
+    dated = Source(path="-", licence="-", rows=0, take=0, before={"Year": 2023})
+    held = [dated.holds({"Year": year}) for year in ("2022", 2023, 1999, None, "-")]
+    assert held == [True, False, True, False, False]
+
+
+def test_served_sampling_is_checked_for_fit(monkeypatch):
+    """32B: 65 GB of weights beside a vLLM's 64 are 130 GB; a server of its own holds them once."""
+    monkeypatch.chdir(ROOT)
+    [step] = [s for s in read_pipeline(FULL).steps if s.name == "paper_distilled_32b"]
+    config = plan.merge({}, *step.configs)
+    engine = config["model"]["init_args"]["engine"]
+    assert engine["class_path"].endswith("ServerEngine")
+    alone = plan.plan_of("x", config, gpu=Gpu(), model="Qwen/Qwen2.5-32B")
+    assert alone.fits(Gpu()) and "of a server of 2 GPUs, each 32.8 GB" in plan.as_text(alone, Gpu())
+    flags = {"gpu-memory-utilization": 0.8, "tensor-parallel-size": 2}
+    served = {"serve": True, "flags": flags}
+    beside = {"class_path": "r1lit.rollout.VLLMEngine", "init_args": served}
+    config = plan.merge(config, {"model": {"init_args": {"engine": beside}}})
+    twice = plan.plan_of("x", config, gpu=Gpu(), model="Qwen/Qwen2.5-32B")
+    assert round(most_memory(twice.memory) / GB) == 130 and not twice.fits(Gpu())
+    assert "**Does not fit**" in plan.as_text(twice, Gpu())
+
+
+def test_the_papers_hours_stand_beside_those_of_the_formulas():
+    zero, data, r1 = parts_of(8_000, 2.5e10, 1_600)
+    assert [part.hours_of_paper for part in (zero, data, r1)] == [101e3, 5e3, 41e3]
+    tokens = 10_400 * 512 * 8_000
+    by_hand = (6 * 37e9 * tokens * 5 / 3 / (989e12 * 0.35) + tokens / 1850) / 3600
+    assert zero.hours(Gpu(), 1850) == pytest.approx(by_hand)
+    assert data.hours(Gpu(), 1850) == pytest.approx(2.5e10 / 1850 / 3600)
+    text = "\n".join(paper_table(Gpu(), 1850, 8_000, 2.5e10, 1_600))
+    assert f"| R1-Zero | 101,000 | {by_hand:,.0f} | {101e3 / by_hand:.1f} times |" in text
+    assert "| all | 147,000 |" in text
+
+
+def test_pairs_are_of_prompts_that_no_rule_grades(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = yaml.safe_load((ROOT / "configs/r1/full/responses.yaml").read_text())
+    [source] = own["data"]["init_args"]["predict"]
+    rows = [{"question": f"{kind}?", "answer": "-", "language": "en", "kind": kind}
+            for kind in ("general", "harmful")]  # fmt: skip
+    write_records(tmp_path / "data/r1/general.jsonl", rows)
+    assert [p.question for p in build(source).problems()] == ["general?"]
 
 
 def test_zero_qwen_32b_learns_from_maths_code_and_stem_alone(monkeypatch):
