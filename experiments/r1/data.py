@@ -25,12 +25,12 @@ import yaml
 
 from experiments.compose import check_keys, value_at
 from experiments.launch import command_line, reported
+from r1lit.data import ReasoningGym
 from r1lit.data.tables import SUFFIXES, read_rows
 from r1lit.errors import hint
 from r1lit.files import replace_json, write_records
 from r1lit.problems import LETTERS
 from r1lit.seeding import permutation
-from r1lit.verifiers.logic import knights_problem
 
 SOURCES = Path(__file__).with_name("data.yaml")
 SCALES = ("full", "small_real")
@@ -42,7 +42,7 @@ Line = dict[str, Any]
 class Source:
     """A data set that a file is made from; the keys are those of data.yaml.
 
-    ``path`` is a name on the Hub, a table, "made" for puzzles that are generated here, or
+    ``path`` is a name on the Hub, a table, "made" for puzzles of reasoning-gym's task ``name``, or
     ``REPAIRS`` for tasks that a step of the pipeline makes with that module. ``take``
     is how many lines the file gets from it, after ``skip``; ``rows`` how many its card states.
     ``columns`` maps a line's keys to columns: a name, ``a.b.-1`` for what a cell holds, or a list
@@ -179,6 +179,10 @@ def _of_list(value: Any) -> Any:
     return value if isinstance(value, list) and value else None
 
 
+def _mapping(value: Any) -> Any:
+    return value if isinstance(value, Mapping) and value else None
+
+
 def _label(value: Any) -> Any:
     if isinstance(value, bool):
         return "safe" if value else "unsafe"
@@ -192,6 +196,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "tests": _tests,
     "list": _of_list,
     "label": _label,
+    "mapping": _mapping,
 }
 """Kinds of a line's keys: each reads a cell, and returns None for one that does not fit."""
 
@@ -232,9 +237,15 @@ def _line(file: DataFile, source: Source, row: Mapping[str, Any]) -> Line:
 
 
 def _made(source: Source) -> Iterator[Line]:
-    """Yield knights and knaves of three to six inhabitants."""
-    for seed in range(source.skip, source.skip + source.take):
-        puzzle = knights_problem(num_inhabitants=3 + seed % 4, seed=seed)
+    """Yield puzzles of reasoning-gym's task ``name``, a few more than are taken.
+
+    Raises:
+        ValueError: if reasoning-gym is missing or has no such task.
+    """
+    assert source.name is not None
+    spare = source.take // 5 if source.patterns else 0
+    puzzles = ReasoningGym(source.name, source.take + spare, seed=source.skip).problems()
+    for puzzle in puzzles:
         yield {"prompt": puzzle.question, **puzzle.meta}
 
 
@@ -254,7 +265,7 @@ def lines_of(file: DataFile, folder: Path | None) -> tuple[list[Line], list[Line
     """Return the lines of a file, and for its card what each source gave.
 
     Rows of a data set come in an order shuffled by its name, so that ``skip`` parts it in the same
-    way on every machine.
+    way on every machine. Lines of several sources are mixed, so that the first ones are of all.
 
     Raises:
         ValueError: if a source cannot be read, or none of its rows fits.
@@ -289,7 +300,8 @@ def lines_of(file: DataFile, folder: Path | None) -> tuple[list[Line], list[Line
             )
         entry = {"path": source.path, "licence": source.licence, "taken": taken}
         card.append(entry | {"wanted": source.take, "do_not_fit": left_out, "other_rows": other})
-    return lines, card
+    mixed = permutation(len(lines), 0, "data", file.name)
+    return [lines[index] for index in mixed] if len(file.sources) > 1 else lines, card
 
 
 def check_yours(file: DataFile, path: Path) -> int:
@@ -352,11 +364,12 @@ def listing() -> Iterator[str]:
         for file in read_files(scale):
             for source in file.sources:
                 what = "made here" if source.path in ("made", REPAIRS) else source.path
+                what += f": {source.name}" if source.path == "made" else ""
                 rows = f"{source.rows:,}" if source.rows else "–"
                 yield (
                     f"| {scale} | {file.name} | {source.take:,} | {what} | {rows} |"
                     f" {source.licence} | {', '.join(file.schema)} |"
-                    f" {'made here' if what == 'made here' else status(source)} |"
+                    f" {'made here' if what.startswith('made here') else status(source)} |"
                 )
     yield ""
     yield "*unverified*: no row was fetched; names, columns, rows and licences may be from memory."
@@ -400,8 +413,8 @@ def composition(scale: str = "full") -> Iterator[str]:
         " fail, as SWE-Gym and SWE-rebench have them, whose tests need each repository's container."
     )
     yield (
-        "Logic: here knights and knaves alone; the paper's are multiple choice from the web,"
-        " code-IO, ciphers, Zebra puzzles, probability and the game of 24, in shares not printed."
+        "Logic: the paper's are also multiple choice from the web; its shares are not printed, so"
+        " those of the families are r1lit's."
     )
 
 

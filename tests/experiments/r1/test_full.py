@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from r1lit.evaluation.suites import build
 from r1lit.files import read_records, write_records
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
+from r1lit.verifiers import ReasoningGymVerifier
 
 FULL = Path("experiments/r1/full.yaml")
 SIZES = ("1.5B", "7B", "32B", "70B")
@@ -160,6 +162,28 @@ def test_a_source_gives_the_rows_that_it_is_asked_for(tmp_path):
     dated = Source(path="-", licence="-", rows=0, take=0, before={"Year": 2023})
     held = [dated.holds({"Year": year}) for year in ("2022", 2023, 1999, None, "-")]
     assert held == [True, False, True, False, False]
+
+
+def test_logic_is_of_several_families_whose_gold_answers_are_right(tmp_path):
+    """Lines as JSON and back, through zero.yaml's source: code-IO, Zebra, ciphers and others."""
+    [file] = [file for file in read_files("full") if file.name == "logic"]
+    assert sum(shares_of(file, "subject").values()) == 15_000 and len(file.sources) == 7
+    few = replace(file, sources=[replace(source, take=2) for source in file.sources])
+    lines, _ = data_lines(few, None)
+    tasks = [line["task"] for line in lines]
+    assert sorted(tasks) == sorted(2 * [source.name for source in file.sources])
+    assert tasks != sorted(tasks, key=[source.name for source in file.sources].index)  # mixed
+    write_records(tmp_path / "logic.jsonl", lines)
+    zero = yaml.safe_load((ROOT / "configs/r1/full/zero.yaml").read_text())
+    [source] = [s for s in zero["data"]["init_args"]["train"] if "logic" in s["init_args"]["path"]]
+    source["init_args"]["path"] = str(tmp_path / "logic.jsonl")
+    problems = build(source).problems()
+    verifier = ReasoningGymVerifier()
+    for problem in problems:
+        gold = problem.meta["entry"].get("answer")
+        if gold is not None:
+            assert verifier.verify(f"<answer> {gold} </answer>", problem).value == 1.0, problem
+        assert verifier.verify("<answer> no </answer>", problem).value < 1.0
 
 
 def test_served_sampling_is_checked_for_fit(monkeypatch):

@@ -140,7 +140,7 @@ def test_the_data_files_are_made_from_the_columns_of_their_sources(tmp_path, cap
 
 
 def test_a_file_of_ones_own_is_checked_and_stays(tmp_path, capsys):
-    puzzle = {"prompt": "Who?", "names": ["A"], "statements": [[1]]}
+    puzzle = {"prompt": "Who?", "task": "gcd", "entry": {"answer": "1"}}
     write_records(tmp_path / "logic.jsonl", [puzzle])
     before = (tmp_path / "logic.jsonl").read_bytes()
     assert build_data(["full", str(tmp_path), "--only", "logic"]) == 0

@@ -14,9 +14,9 @@ from tiny import ROOT, merge, save_policy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
 from r1lit.cli import main
+from r1lit.data import ReasoningGym
 from r1lit.files import read_records, write_records
 from r1lit.text.patches import reverse_diff
-from r1lit.verifiers.logic import knights_problem
 
 FULL = ROOT / "configs/r1/full"
 RL = ("zero", "rl_1", "rl_2")
@@ -139,7 +139,7 @@ def here(value: Any, folder: Path) -> Any:
 
 def lines_of(path: str) -> list[dict[str, Any]]:
     """Return problems as a preset's comments describe them, by the name of the table."""
-    puzzle = knights_problem(num_inhabitants=3, seed=0)
+    [puzzle] = ReasoningGym("knights_knaves", 1).problems()
     of_a_kind: dict[str, list[dict[str, Any]]] = {
         "math": [{"question": "1 + 1?", "answer": "2"}],
         "code": [{"prompt": "Print 2.", "tests": {"inputs": [""], "outputs": ["2"]}}],
@@ -245,7 +245,7 @@ def test_a_stage_runs_with_a_tiny_policy(name, tmp_path):
     assert len(logged) == num_iterations
     if name in RL:
         problems = cli.datamodule.problems["train"]
-        verifiers = ["math", "stdin_code", "repository", "choice", "logic"]
+        verifiers = ["math", "stdin_code", "repository", "choice", "reasoning_gym"]
         assert [p.verifier for p in problems[:5]] == verifiers
         assert all(p.verifier == "none" for p in problems[5:])
     if name == "rl_2":
