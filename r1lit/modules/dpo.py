@@ -20,7 +20,7 @@ from r1lit.modules.sharding import whole_weights
 from r1lit.modules.updates import UpdateMetrics, responses_of
 from r1lit.objectives import DPO, PolicyGradient
 from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_config, load_policy
-from r1lit.policy.policy import make_reference, refresh_reference
+from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.policy.scalar_head import split_by_length
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling

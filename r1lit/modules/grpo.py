@@ -29,7 +29,7 @@ from r1lit.objectives import Correction, LossInputs, Objective
 from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
 from r1lit.objectives.terms import divisor
 from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
-from r1lit.policy.policy import make_reference, refresh_reference
+from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.worker import RolloutWorker, Timings

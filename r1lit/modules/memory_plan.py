@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.modules.plan import print_paragraph
 from r1lit.policy import load_config
-from r1lit.policy.outputs import chunk_sizes
+from r1lit.policy.chunks import chunk_sizes
 from r1lit.policy.source import ModelSource, settings_of
 
 GB = 1e9

@@ -23,7 +23,7 @@ from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.updates import responses_of
 from r1lit.objectives import ImplicitProcess, Objective
 from r1lit.policy import LogProbs, ModelSource, is_packed, load_policy
-from r1lit.policy.policy import make_reference
+from r1lit.policy.reference import make_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
 

@@ -17,7 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from r1lit.policy import PolicyOutput, Responses, evaluating
 from r1lit.policy.loading import read_shares
-from r1lit.policy.policy import AdapterReference, ModelWrapper
+from r1lit.policy.policy import ModelWrapper
+from r1lit.policy.reference import AdapterReference
 
 
 def is_sharding(strategy: Strategy) -> bool:

@@ -1,3 +1,4 @@
+from .divergences import Divergences as Divergences, Scores as Scores, TopScores as TopScores
 from .loading import (
     context_length as context_length,
     load_config as load_config,
@@ -9,13 +10,9 @@ from .loading import (
 from .outputs import (
     Compute as Compute,
     CrossEntropy as CrossEntropy,
-    Divergences as Divergences,
     Logits as Logits,
     LogProbs as LogProbs,
-    PolicyOutput as PolicyOutput,
-    Scores as Scores,
     States as States,
-    TopScores as TopScores,
 )
 from .policy import (
     HiddenStates as HiddenStates,
@@ -23,8 +20,9 @@ from .policy import (
     Responses as Responses,
     evaluating as evaluating,
     is_packed as is_packed,
-    rope_limit as rope_limit,
 )
+from .predictions import PolicyOutput as PolicyOutput
+from .rope import rope_limit as rope_limit
 from .scalar_head import ScalarModel as ScalarModel
 from .source import ModelSource as ModelSource
 from .teacher import (

@@ -26,7 +26,8 @@ from transformers import (
 
 from r1lit.errors import check_at_least
 from r1lit.policy.adapter import Adapter, compute_alike, find_quantization, merge_adapter
-from r1lit.policy.policy import ModelWrapper, Policy, rope_limit
+from r1lit.policy.policy import ModelWrapper, Policy
+from r1lit.policy.rope import rope_limit
 from r1lit.policy.scalar_head import HEAD, MEAN, STD, ScalarModel
 from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, fill, stand_ins
 from r1lit.policy.source import ModelSource, first_line, refuse_missing_directory

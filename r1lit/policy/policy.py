@@ -6,9 +6,8 @@ K predicted tokens   N packed tokens   D hidden size   V vocabulary
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,14 +22,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from r1lit.batches import Candidates
 from r1lit.device import backend
 from r1lit.policy.adapter import Adapter
-from r1lit.policy.attention import (
-    PackedTokens,
-    has_packed_attention,
-    no_mask,
-    pack_documents,
-    pack_responses,
-)
-from r1lit.policy.outputs import Compute, LogProbs, PolicyOutput, Predictions
+from r1lit.policy.attention import PackedTokens, has_packed_attention, no_mask, pack_responses
+from r1lit.policy.checkpointing import only_checkpoint
+from r1lit.policy.outputs import Compute, LogProbs
+from r1lit.policy.packed_documents import pack_documents
+from r1lit.policy.predictions import PolicyOutput, Predictions
+from r1lit.policy.rope import beyond_rope_limit, rope_limit
 from r1lit.policy.shards import StoredWeight, whole
 from r1lit.supervised_batches import PackedRows
 
@@ -61,7 +58,7 @@ class ModelWrapper(nn.Module):
             self.model.eval()
             for module in self.model.modules():
                 if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
-                    _only_checkpoint(module)
+                    only_checkpoint(module)
         return self
 
     @property
@@ -129,27 +126,6 @@ class ModelWrapper(nn.Module):
 
     def _body(self) -> nn.Module:
         return self.model.base_model
-
-
-def _only_checkpoint(layer: Any) -> None:
-    """Let a layer be in training mode, which makes it checkpoint, but not while it computes."""
-    layer.training = True
-    checkpoint = layer._gradient_checkpointing_func
-    if getattr(checkpoint, "only_checkpoints", False):
-        return
-
-    def checkpoint_in_evaluation(compute: Callable[..., Any], *args: Any) -> Any:
-        def in_evaluation(*args: Any) -> Any:
-            training, layer.training = layer.training, False
-            try:
-                return compute(*args)
-            finally:
-                layer.training = training
-
-        return checkpoint(in_evaluation, *args)
-
-    checkpoint_in_evaluation.only_checkpoints = True  # type: ignore[attr-defined]
-    layer._gradient_checkpointing_func = checkpoint_in_evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,98 +321,3 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-class AdapterReference(nn.Module):
-    """The policy with its adapter off, or with an earlier copy of the adapter's weights.
-
-    Neither needs the other weights a second time. Calling it gives no gradients, and must not come
-    between a forward pass of the policy and its backward pass.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        super().__init__()
-        object.__setattr__(self, "_policy", policy)  # not a second time in the module's state
-        self.values = nn.ParameterList()
-        assert policy.adapter is not None
-        if not policy.adapter.starts_without_effect:
-            self.refresh()
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        policy: Any = self._policy
-        return policy.device
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Become a copy of the policy as it is now."""
-        policy: Any = self._policy
-        copies = [weight.detach().clone() for weight in policy.adapter.weights]
-        self.values = nn.ParameterList(nn.Parameter(x, requires_grad=False) for x in copies)
-
-    @torch.no_grad()
-    def forward(self, *args: Any) -> Any:
-        """Call the policy, in evaluation mode."""
-        policy: Any = self._policy
-        with evaluating(policy):
-            if len(self.values):
-                with policy.adapter.at(list(self.values)):
-                    return policy(*args)
-            with policy.adapter.off():
-                return policy(*args)
-
-
-def make_reference(policy: Policy) -> nn.Module:
-    """Return the policy as it is now, without gradients; it stays so when the policy changes."""
-    if policy.adapter is not None:
-        return AdapterReference(policy)
-    return copy.deepcopy(policy).eval().requires_grad_(False)
-
-
-def refresh_reference(reference: nn.Module, policy: Policy) -> None:
-    """Make a reference the policy as it is now."""
-    if isinstance(reference, AdapterReference):
-        reference.refresh()
-    else:
-        reference.load_state_dict(policy.state_dict())
-
-
-def rope_limit(config: PretrainedConfig) -> int | None:
-    """Return up to how many tokens a policy's rotary frequencies are the same for every row.
-
-    Beyond it ``longrope`` takes its long factors and ``dynamic`` a base of its own for each length,
-    for all rows of a call and from that call on: log-probs would depend on a row's neighbours, and
-    a rollout's, computed token by token, would not be those of training. None: there is no limit.
-    """
-    text = config.get_text_config(decoder=True)
-    limits = [_limit(text, parameters) for parameters in _parameters(text)]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def beyond_rope_limit(length: int, limit: int) -> str:
-    """Return the message about rows that are longer than the limit."""
-    return (
-        f"policy: a row of {length} tokens is longer than {limit}, where the frequencies of its"
-        " rotary embeddings change with the length of a row, so that log-probs would depend on"
-        " other rows and rollouts would differ from training; stay within it, or make the"
-        " frequencies constant in the policy's config.json (longrope: short_factor equal to"
-        " long_factor; dynamic: rope_type linear or yarn)"
-    )
-
-
-def _parameters(text: PretrainedConfig) -> list[dict[str, Any]]:
-    """Return the settings of all layers: one dict, or one for each kind of layer."""
-    found = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    return [found, *(value for value in found.values() if isinstance(value, dict))]
-
-
-def _limit(text: PretrainedConfig, parameters: dict[str, Any]) -> int | None:
-    kind = str(parameters.get("rope_type", parameters.get("type", "")))
-    declared = getattr(text, "max_position_embeddings", None)
-    if "dynamic" in kind:
-        return declared
-    if kind != "longrope" or parameters.get("short_factor") == parameters.get("long_factor"):
-        return None
-    before = getattr(text, "original_max_position_embeddings", None)
-    return parameters.get("original_max_position_embeddings") or before or declared

@@ -21,8 +21,9 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.endpoint.client import Client, Endpoint, MalformedReply, in_parallel, only_choice
 from r1lit.errors import check_at_least
+from r1lit.policy.divergences import Scores, TopScores
 from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
-from r1lit.policy.outputs import Logits, LogProbs, Scores, States, TopScores
+from r1lit.policy.outputs import Logits, LogProbs, States
 from r1lit.policy.policy import HiddenStates, Policy, Responses
 from r1lit.policy.source import ModelSource
 from r1lit.supervised_batches import PackedRows

@@ -18,7 +18,7 @@ from r1lit.cli import main
 from r1lit.groups import join_rollouts, take_groups
 from r1lit.modules.updates import responses_of
 from r1lit.policy import LogProbs
-from r1lit.policy.outputs import Predictions
+from r1lit.policy.predictions import Predictions
 from r1lit.rollout import Completion, InProcessEngine, Sampling, check_trains
 from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
 from r1lit.rollout.stored_completions import as_tensors, completions_of

@@ -12,7 +12,7 @@ from test_batches import rollout
 
 from r1lit.modules.token_masks import with_top_entropy
 from r1lit.objectives import GMPO, GRPO, GSPO, EntropyBonus, GRPOSequence, GSPOToken
-from r1lit.policy.outputs import linear_logp
+from r1lit.policy.linear_logp import linear_logp
 
 ENTROPY_BT = torch.rand(6, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 

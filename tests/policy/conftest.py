@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from r1lit.policy.outputs import CHUNK_SIZES
+from r1lit.policy.chunks import CHUNK_SIZES
 
 
 @pytest.fixture

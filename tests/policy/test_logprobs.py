@@ -17,7 +17,7 @@ from tiny_models import (
 from torch import Tensor
 
 from r1lit.policy import CrossEntropy, Policy, is_packed
-from r1lit.policy.attention import pack_documents
+from r1lit.policy.packed_documents import pack_documents
 from r1lit.policy.support import enable_packed
 
 PACKED = [name for name in SOFTMAX_ATTENTION if name not in ("mistral", "gemma2", "gemma3")]

@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from r1lit.objectives.terms import entropy_BT
-from r1lit.policy.outputs import linear_cross_entropy, linear_logp
+from r1lit.policy.linear_cross_entropy import linear_cross_entropy
+from r1lit.policy.linear_logp import linear_logp
 
 K, D, V = 100, 8, 64
 

@@ -17,7 +17,8 @@ from r1lit.policy import (
     TopScores,
     check_same_vocabulary,
 )
-from r1lit.policy.outputs import Predictions, divergence_K
+from r1lit.policy.divergences import divergence_K
+from r1lit.policy.predictions import Predictions
 from r1lit.policy.support import enable_packed
 
 K, D, E, V = 100, 8, 12, 64
