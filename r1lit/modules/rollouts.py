@@ -29,7 +29,7 @@ from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, ModelSpec, RolloutEngine, Sampling, check_trains
 from r1lit.rollout.episodes import episode_metrics, playing
 from r1lit.rollout.worker import RolloutWorker, Timings
-from r1lit.verifiers import Grader, check_gold_answers
+from r1lit.verifiers import Grader, check_gold_answers, check_rewarded
 
 VALIDATION_STREAM = 1 << 32
 UNDECIDED: tuple[Status, ...] = ("timeout", "error")
@@ -100,6 +100,8 @@ class RolloutModule(PolicyModule):
             return
         for split, problems in data.problems.items():
             check_gold_answers(self.grader, problems, f"data.{split}")
+        if stage == "fit":
+            check_rewarded(self.grader, data.problems.get("train", ()), "data.train")
 
     def _load_model(self) -> Policy:
         return load_policy(self.source, dropout=self._dropout, **self._loading)

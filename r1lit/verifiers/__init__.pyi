@@ -17,7 +17,10 @@ from .generative import (
     GenerativeVerifier as GenerativeVerifier,
     PreferenceJudge as PreferenceJudge,
 )
-from .gold_answers import check_gold_answers as check_gold_answers
+from .gold_answers import (
+    check_gold_answers as check_gold_answers,
+    check_rewarded as check_rewarded,
+)
 from .ifeval import IFEvalVerifier as IFEvalVerifier
 from .logic import LogicVerifier as LogicVerifier
 from .mathematics import MathVerifier as MathVerifier

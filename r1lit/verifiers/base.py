@@ -46,6 +46,13 @@ class Verifier(ABC):
             ValueError: if something else is, such as a compiler.
         """
 
+    def check_training(self, problems: Sequence[Problem]) -> None:  # noqa: B027 - most may be
+        """Check that a policy may be rewarded for these problems.
+
+        Raises:
+            ValueError: if the verifier is known to pay wrong answers to them.
+        """
+
     @abstractmethod
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""

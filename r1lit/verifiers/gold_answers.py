@@ -71,6 +71,27 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
             )
 
 
+def check_rewarded(grader: Grader, problems: Sequence[Problem], key: str) -> None:
+    """Check that no verifier is known to pay wrong answers to problems that are trained on.
+
+    Args:
+        grader: decides.
+        problems: that a policy is rewarded for.
+        key: names them in the error, as ``data.train``.
+
+    Raises:
+        ValueError: naming the key and what is paid.
+    """
+    by_verifier: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_verifier.setdefault(problem.verifier, []).append(problem)
+    for own in by_verifier.values():
+        try:
+            grader.verifier_of(own[0]).check_training(own)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from error
+
+
 @contextmanager
 def _named_if_slow(what: str, num_answers: int) -> Iterator[None]:
     """Warn, while it still decides, of a verifier that needs long for a few gold answers."""
