@@ -24,6 +24,17 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(  # TeX's box of what follows, without braces
     r"\\(?:boxed|fbox)(?:(?=\d)|\s+(?=[-+−]?[\d.]|\\[a-z]|[A-J](?![A-Za-z])))((?:(?!</answer>)[^$\n])*)"
 )
+_TAKES_BACK = re.compile(
+    r"(?:</answer>|[\s$.*)\]}\\,;:!—–-]){0,20}(?:(?:but|oh|actually|sorry)\b[\s,]*){0,2}"
+    r"(?:(?:wait|nope|hmm+|scratch\s+that|never\s*mind|correction|just\s+kidding"
+    r"|no(?=\s*[,.!;:—–-]|\s*$|\s+wait)|not\s+(?:really|sure|correct|right|true)"
+    r"|I\s*(?:am|['’]m|was)\s+(?:wrong|mistaken|not\s+sure|unsure|guessing)|I\s+made\s+a\s+mistake"
+    r"|(?:that|this|it)(?:\s+(?:answer|result|value))?\s*(?:is|was|['’]s|seems|looks)\s*"
+    r"(?:n['’]t|not|wrong|incorrect|false|a\s+guess|impossible)"
+    r"|(?:is|was)\s+(?:n['’]t|not|wrong|incorrect|false|impossible))(?![\w'’])|不对|不是|等等)",
+    re.IGNORECASE,
+)
+"""Words right behind an answer that take it back."""
 _JSON_KEYS = ("answer", "final_answer", "final answer", "correct_answer", "choice", "option")
 _FENCED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL | re.IGNORECASE)
 
@@ -74,17 +85,20 @@ def extract_final(response: str) -> str | None:
     r"""Return the last ``<answer>…</answer>`` or ``\boxed{…}`` outside thinking, or ``None``.
 
     The one that ends later counts. A box inside the answer tags is taken out of them. A box without
-    braces, ``\boxed 5``, holds what follows to the end of its line or formula.
+    braces, ``\boxed 5``, holds what follows to the end of its line or formula. An answer that the
+    words right behind it take back is none.
 
     >>> extract_final(r"<answer> 1 </answer>, no: \boxed{2}")
     '2'
     >>> extract_final(r"\boxed{1} <answer> so it is \boxed{2} </answer>")
     '2'
+    >>> extract_final("<answer> 2 </answer> Wait, no.") is None
+    True
     """
     _, text = thinking_and_answer(response)
     answer, box = _answer_span(text), _box_span(text)
     last = max(filter(None, (answer, box)), key=lambda span: span[1], default=None)
-    if last is None:
+    if last is None or taken_back(text, last[1]):
         return None
     found = _visible(text, last)
     for _ in range(MAX_NESTED):
@@ -93,6 +107,15 @@ def extract_final(response: str) -> str | None:
             break
         found = found[slice(*inner)].strip()
     return found
+
+
+def taken_back(text: str, end: int) -> bool:
+    """Return whether the words of a text behind ``end`` take back what stands before it.
+
+    >>> taken_back("Paris. Wait, no.", 5), taken_back("Paris. No other city fits.", 5)
+    (True, False)
+    """
+    return bool(_TAKES_BACK.match(text, end))
 
 
 def final_or_answer_part(response: str) -> str:

@@ -37,6 +37,7 @@ _TIMES_ZERO = re.compile(r"(?<![\\\\A-Za-z])([A-Za-z]{2,})[\s(]*[-+]?0+(?:\.0*)?
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _WORDLIKE = re.compile(r"[^\W\d_]")
 _JOIN = re.compile(r"^[\s,;.&]*(?:and|or)?[\s,;.]*$", re.IGNORECASE)
+_NAMED_ABOUT = re.compile(r"\s*[A-Za-z]\s*(?:\\(?:approx|simeq|doteq)(?![A-Za-z])|≈)")
 _UNDEFINED = re.compile(r"\b(?:zoo|nan)\b")
 
 
@@ -66,6 +67,9 @@ def decide(answer: str, gold: str) -> dict[str, str | None]:
     if values and says_false(values[0]):
         reason = f"{answer[:60]!r} is a false equation"
         return {"status": "unparsed", "canonical": None, "reason": reason}
+    if _NAMED_ABOUT.match(answer) and "=" in gold and "." not in gold:
+        reason = f"{answer[:60]!r} is an estimate of {gold[:60]!r}"
+        return {"status": "wrong", "canonical": _short(vote), "reason": reason}
     gold_values, _ = named(gold)
     if gold_values and any(same(value, gold_values[0]) for value in values):
         return {"status": "right", "canonical": _short(vote), "reason": ""}

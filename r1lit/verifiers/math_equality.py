@@ -24,10 +24,11 @@ POINTS = ("0.71828182", "2.91735461", "-1.32471795", "41.0313237", "-63.7219311"
 """Values that the unknowns take by turns. Both signs, near and far."""
 STEP = sympy.Rational(7, 23)
 DIGITS = 30
+MORE_DIGITS = 60
 DIFFERENT = sympy.Float("1e-12")
 SAME_RATIO = sympy.Float("1e-20")
 EQUAL = sympy.Float("1e-25")
-ROUNDING = sympy.Rational(5_000_001, 10**13)
+MUST_BE_EQUAL = sympy.Float("1e-50")
 _FLIPPED = {
     sympy.Gt: sympy.Lt, sympy.Ge: sympy.Le, sympy.Lt: sympy.Gt, sympy.Le: sympy.Ge,
 }  # fmt: skip
@@ -51,6 +52,8 @@ def same(answer: Any, gold: Any) -> bool:
     if decided is not None:
         return decided
     if is_equation(answer) and not isinstance(gold, Relational | Chain):
+        if _says_what_it_is(answer, gold):
+            return False
         answer = _without_name(answer)
     elif _is_assignment(gold) and not isinstance(answer, Relational | Chain):
         gold = _without_name(gold)
@@ -159,10 +162,20 @@ def _distinct_sides(equation: Any) -> list[Any]:
 
 
 def _is_assignment(value: Any) -> bool:
+    """Decide whether an equation names a value: ``x = 5``, ``5 = x``, not ``7 = 11a + c``."""
     if not is_equation(value):
         return False
-    first = _sides(value)[0]
-    return is_expr_of_only_symbols(first) or not first.free_symbols
+    sides = _sides(value)
+    ends = (sides[0], sides[-1])
+    return any(map(is_expr_of_only_symbols, ends)) or not any(side.free_symbols for side in sides)
+
+
+def _says_what_it_is(equation: Any, gold: Any) -> bool:
+    """Decide whether an equation says of an expression with unknowns that it is a number."""
+    unknown = bool(getattr(gold, "free_symbols", ()))
+    return unknown and any(
+        isinstance(side, sympy.Expr) and not side.free_symbols for side in _sides(equation)
+    )
 
 
 def _without_name(equation: Any) -> Any:
@@ -194,10 +207,19 @@ def _named(value: Any) -> list[tuple[Any, Any]] | None:
             names, values = names[:1], names[1:]
         if not names or len(values) != 1:
             return None
-        plural = _is_list(values[0]) and not isinstance(values[0], BracedSet)
-        for name in names:
-            named += [(name, one) for one in (elements(values[0]) if plural else values)]
+        if _is_list(values[0]) and not isinstance(values[0], BracedSet):
+            values = _once(elements(values[0]))
+        named += [(name, one) for name in names for one in values]
     return [pair for one in named for pair in _by_coordinate(*one, alone=len(named) == 1)] or None
+
+
+def _once(values: list[Any]) -> list[Any]:
+    """Return values without the tuples and intervals that stand there before."""
+    return [
+        value
+        for at, value in enumerate(values)
+        if isinstance(value, sympy.Expr) or value not in values[:at]
+    ]
 
 
 def _by_coordinate(name: Any, value: Any, alone: bool) -> list[tuple[Any, Any]]:
@@ -274,13 +296,24 @@ def _region(value: Any) -> tuple[Any, Any] | None:
 def _alone(value: Any) -> Any:
     """Return the only element of a set of one, also if it is said twice (3/4 or 75 %).
 
-    A set that holds only a set is another set.
+    A set that holds only a set is another set. A list with one number twice (``5, 5``, which may
+    be 5.5) is no number.
     """
-    if not _is_list(value) or not value.args:
+    if not _is_list(value) or not value.args or _repeats_a_number(value):
         return value
-    exactly = {exact(part) if isinstance(part, sympy.Expr) else part for part in value.args}
+    exactly = {exact(part) if isinstance(part, sympy.Basic) else part for part in value.args}
     inner = isinstance(value.args[0], sympy.FiniteSet | type(sympy.S.EmptySet))
     return value.args[0] if len(exactly) == 1 and not inner else value
+
+
+def _repeats_a_number(value: Any) -> bool:
+    parts = elements(value)
+    if len(parts) < 2 or isinstance(value, BracedSet):
+        return False
+    if not all(isinstance(part, sympy.Expr) and not part.free_symbols for part in parts):
+        return False
+    plain = all(isinstance(part, sympy.Integer | sympy.Float) for part in parts)
+    return plain or len(set(parts)) < len(parts)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -447,6 +480,8 @@ def _same_numbers(answer: Any, gold: Any) -> bool:
     one, other = exact(answer), exact(gold)
     symbols = one.free_symbols | other.free_symbols
     if not symbols:
+        if gold.has(sympy.Float) and _is_irrational(one):
+            return other.is_Rational and _rounds(other, one)
         return _same_constants(one, other, decimal)
     agreed = 0
     for at in points(symbols):
@@ -454,10 +489,29 @@ def _same_numbers(answer: Any, gold: Any) -> bool:
         if left is None or right is None:
             continue
         scale = max(abs(left), abs(right))
-        if abs(left - right) > DIFFERENT * scale:
+        if abs(left - right) > DIFFERENT * scale or _differ(one.subs(at), other.subs(at)):
             return False
         agreed += bool(abs(left - right) <= EQUAL * scale)
     return agreed >= 3 or by_math_verify(one, other)
+
+
+def _is_irrational(value: Any) -> bool:
+    return value.is_finite is not False and not value.doit().is_Rational
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Decide whether two numbers that agree in their first digits differ later.
+
+    Sixty digits decide, where sympy finds that many: its integrals and sums have fewer.
+    """
+    if one.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
+        return False
+    if other.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit):
+        return False
+    left, right = number_at(one, MORE_DIGITS), number_at(other, MORE_DIGITS)
+    if left is None or right is None:
+        return False
+    return bool(abs(left - right) > MUST_BE_EQUAL * max(abs(left), abs(right)))
 
 
 def _same_constants(one: Any, other: Any, decimal: bool) -> bool:
@@ -475,23 +529,38 @@ def _same_constants(one: Any, other: Any, decimal: bool) -> bool:
     left, right = number_at(one, DIGITS), number_at(other, DIGITS)
     if left is None or right is None:
         return bool(by_math_verify(one, other))
-    if abs(left - right) <= EQUAL * scale:
-        return True
-    if decimal and left.is_real and right.is_real:
-        return _rounds(one, other) if one.is_Rational or other.is_Rational else False
-    return scale < DIFFERENT and bool(by_math_verify(one, other))
+    if _differ(one, other):
+        return False
+    return bool(abs(left - right) <= EQUAL * scale or by_math_verify(one, other))
 
 
 def _rounds(one: Any, other: Any) -> bool:
-    """Decide whether one number is the other, rounded to six digits or more."""
+    """Decide whether one number is a decimal of the other, which has no finite one, to six places.
+
+    It may be rounded or cut off at its last place: ``0.666667`` and ``0.6666666`` for 2/3.
+    """
     short, long = sorted((one, other), key=_num_digits)
     if _num_digits(short) < 6 or _num_digits(long) <= _num_digits(short):
         return False
     if long.is_Rational and (long * 10**6).is_Integer:
         return False
-    exponent = int(sympy.floor(sympy.log(abs(sympy.N(long, DIGITS)), 10)))
-    tolerance = min(ROUNDING, sympy.Rational(10) ** (exponent - 5) / 2)
-    return bool(abs(sympy.N(short - long, DIGITS)) <= tolerance)
+    near = number_at(long, DIGITS)
+    if near is None or not near.is_real:
+        return False
+    places = _num_places(short)
+    apart = abs(number_at(short - long, DIGITS)) * sympy.Integer(10) ** places
+    cut_off = places > 6 and abs(short) < abs(near)
+    exponent = int(sympy.floor(sympy.log(abs(near), 10)))
+    enough = places >= max(6, 5 - exponent)
+    return bool(enough and (apart <= sympy.Rational(1, 2) or (cut_off and apart < 1)))
+
+
+def _num_places(value: Any) -> int:
+    """Return how many places a decimal has."""
+    places = 0
+    while not (value * 10**places).is_Integer:
+        places += 1
+    return places
 
 
 def _num_digits(value: Any) -> float:

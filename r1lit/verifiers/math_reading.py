@@ -56,6 +56,15 @@ _LOST = re.compile(
 )
 r"""What the grammar drops or reads as something else: ``1, \ldots, 9``, ``f'``, ``5.6.7``."""
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
+_PERIOD = re.compile(r"^([-+]?\d+\.\d*)\((\d+)\)$")
+_CHOICES = re.compile(
+    r"(?<![A-Za-z\\])C\s*(?:_\s*(?:\{\s*(?P<n1>\d+)\s*\}|(?P<n2>\d))\s*\^\s*(?:\{\s*(?P<k1>\d+)\s*\}|(?P<k2>\d))"
+    r"|\^\s*(?:\{\s*(?P<k3>\d+)\s*\}|(?P<k4>\d))\s*_\s*(?:\{\s*(?P<n3>\d+)\s*\}|(?P<n4>\d))"
+    r"|\(\s*(?P<n5>\d+)\s*,\s*(?P<k5>\d+)\s*\))"
+    r"|(?:\{\s*\})?[_^]\s*(?:\{\s*(?P<n6>\d+)\s*\}|(?P<n7>\d))\s*C\s*_\s*(?:\{\s*(?P<k6>\d+)\s*\}|(?P<k7>\d))"
+)
+r"""A number of combinations: ``C_{10}^3``, ``C^3_{10}``, ``C(10, 3)``, ``{}_{10}C_3``."""
+_OTHER_LETTER = re.compile(r"(?<![A-Za-z\\])(?!C(?![A-Za-z]))[A-Za-z]")
 _ALIASES = {
     "lg": r"\log", "nicefrac": r"\frac", "sfrac": r"\frac", "varnothing": r"\emptyset",
     "degree": r"^\circ", "backslash": r"\setminus",
@@ -114,6 +123,8 @@ def readings(text: str) -> tuple[Any, ...]:
     """
     as_fraction = _SLASH.sub(r"\\frac{\1}{\2}\3", text)
     texts = [as_fraction]
+    if match := _PERIOD.match(text):
+        texts.append(r"{}\overline{{{}}}".format(*match.groups()))
     if any(not match[3] for match in _SLASH_THEN.finditer(text)):
         texts.append(text)
     values = [read(text) for text in texts]
@@ -198,9 +209,17 @@ def _in_common_latex(text: str) -> str:
     text = _BASE_WORD.sub(lambda word: f"_{_BASE_WORDS.get(word[1], word[0][1:])}", text)
     text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _BARE_ROOT.sub(r"\\sqrt\1{\2}", text))
     text = _CHOOSE.sub(r"\\binom{\1\3}{\2\4}", _UNION.sub(r" \\cup ", text))
+    if not _OTHER_LETTER.search(text):  # C_1 may be a constant
+        text = _CHOICES.sub(_as_binomial, text)
     if _OF_DEGREES.search(text):
         text = _DEGREES.sub(r"\\frac{\1\\pi}{180}", text)
     return text.replace(r"\[", "[").replace(r"\]", "]")
+
+
+def _as_binomial(match: re.Match[str]) -> str:
+    found = {name: number for name, number in match.groupdict().items() if number}
+    n, k = (next(found[name] for name in found if name[0] == letter) for letter in "nk")
+    return rf"\binom{{{n}}}{{{k}}}" if int(n) >= int(k) else match[0]
 
 
 def _as_fraction(match: re.Match[str]) -> str:
@@ -347,8 +366,7 @@ def _about(values: list[Any]) -> Any:
         with contextlib.suppress(TypeError, AttributeError):
             one, other = complex(first), complex(last)
             return first if abs(one - other) <= MAX_APART * max(abs(one), abs(other)) else None
-    rounded = last.has(sympy.Float)
-    return last if rounded and isinstance(first, sympy.Symbol) else None
+    return last if isinstance(first, sympy.Symbol) and last.is_number else None
 
 
 def _both_signs(text: str) -> Any:

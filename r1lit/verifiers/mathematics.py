@@ -19,16 +19,13 @@ from r1lit.text.extract import extract_final
 from r1lit.text.notation import (
     label_and_value,
     only_number,
-    other_measure,
     other_words,
     plain_answer,
     side_by_side,
     spelled_number,
-    without_long_symbol,
-    without_symbol,
-    without_units,
     words_of,
 )
+from r1lit.text.units import other_measure, without_long_symbol, without_symbol, without_units
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.pool import WorkerPool
