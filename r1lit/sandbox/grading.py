@@ -109,6 +109,8 @@ def describe_exit(outcome: Outcome) -> str:
     return f"{how}, {last[:200]}" if last else how
 
 
+MOST_APART = 0.1
+FLOAT_ERROR = 1e-14
 _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?", re.ASCII)
 
@@ -219,7 +221,8 @@ def difference(output: str, expected: str, tolerance: float) -> str:
     r"""Say where an output differs from the expected one; empty when it does not.
 
     Tokens between white space are compared. Where a decimal fraction is expected, any number within
-    ``tolerance``, absolute or relative, is equal to it.
+    ``tolerance``, absolute or relative, is equal to it. Of a number without exponent the relative
+    one is at most a tenth, or what floats cannot tell apart: 1000000.9 is not 1000000.0.
 
     >>> difference("1 0.33333333", "1\n0.3333333333\n", 1e-6)
     ''
@@ -241,7 +244,10 @@ def _close(token: str, want: str, tolerance: float) -> bool:
     value, gold = float(token), float(want)
     if math.isinf(gold):  # beyond what a float holds: 1e400, or 310 digits
         return _close_decimals(Decimal(token), Decimal(want), tolerance)
-    return abs(value - gold) <= tolerance * max(1.0, abs(gold))
+    relative = tolerance * abs(gold)
+    if "e" not in want.lower():
+        relative = min(relative, max(MOST_APART, FLOAT_ERROR * abs(gold)))
+    return abs(value - gold) <= max(tolerance, relative)
 
 
 def _close_decimals(value: Decimal, gold: Decimal, tolerance: float) -> bool:

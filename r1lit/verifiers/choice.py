@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 
 from r1lit.problems import LETTERS, Problem, Verdict
-from r1lit.text.extract import extract_final, json_answer, thinking_and_answer
+from r1lit.text.extract import extract_final, json_answer, taken_back, thinking_and_answer
 from r1lit.text.notation import INVISIBLE, plain_signs, without_lead
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.exact import find_text, normalised
@@ -34,6 +34,20 @@ _SAYS = re.compile(
     r"|【(?:正确)?答案】\s*[：:]?|(?:答案|选项)\s*(?:应该?)?\s*(?:是|为|选|：|:)+|(?:故|因此|所以|应)选\s*[：:]?)\s*\**\s*",
     re.IGNORECASE,
 )
+_NAMES_ANOTHER = re.compile(
+    r"\b(?:wrong|incorrect|false|untrue|invalid|impossible|unlikely|worst|bad|least(?:\s+\w+)?|opposite"
+    r"|second(?:[\s-]best)?|other|another|first|initial|original|previous|earlier|eliminated|rejected"
+    r"|excluded|discarded|ruled[\s-]out|trap|distractor|common(?:\s+\w+)?|tempting|tempted|\w+['’]s)"
+    r"\s+(?:of\s+(?:the|my|our|an?)\s+)?$|(?:错误|不正确|不对|不可能|不)的?\s*$",
+    re.IGNORECASE,
+)
+"""Words before ``answer`` that make it another than the one that is given."""
+_AVOIDS = re.compile(
+    r"\b(?:avoid|reject|exclude|eliminate|discard|dismiss|rule|wrong|incorrect|false|unlikely|least"
+    r"|except|but)\w*",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(r"^[\s*_`\"'“(\[]*[!！¬≠~]")
 _IS_RIGHT = re.compile(
     rf"\b(?:answer|option|choice){_JUDGED}(?:correct|right|best|true)\b(?!\s*(?:only\b|if\b|\?))",
     re.IGNORECASE,
@@ -61,7 +75,7 @@ _SO = (
     r"(?:(?:i|we)\s*(?:(?:would|will|['’]d|['’]ll)\s*)?(?:choose|pick|select|go\s+with)\s+|it(?:\s+is|['’]s)\s+)?"
 )
 _DECLARED = re.compile(
-    rf"{_SO}(?:(?:the|my|our)\s+)?(?:(?:correct|right|best|final)\s+)?(?:(?:answer|option|choice)\s*"
+    rf"{_SO}(?:(?:the|my|our)\s+)?(?:(?:correct|right|best|final)\s+)?(?:(?:answer|option|choice|letter)\s*"
     rf"(?:is\s*)?[:：]?\s*)?[(\[]?([A-J])[)\]]?(?:,?\s+(?:is|as\s+it\s+is)\s+{_RIGHT})?$"
     r"|^(?:所以|因此|因而|故|综上所述|综上|总之|本题|此题|该题|正确|的|我|应该?|当)*[,，]?\s*"
     r"(?:【?(?:正确)?的?(?:答案|选项|选择)】?\s*(?:应该?|当)?(?:是|为|选择?)?\s*[：:]?\s*|应?选择?\s*[：:]?\s*)*"
@@ -103,6 +117,8 @@ def committing_text(response: str) -> str | None:
     text = text.translate(INVISIBLE).strip()
     if (answer := json_answer(text)) is not None:
         return answer
+    if _DENIED.match(text):
+        return text
     whole, text = len(text) <= MAX_CHARACTERS, text[-MAX_CHARACTERS:]
     sentences = [part.strip() for part in _SENTENCE.split(text) if part and part.strip(" *.")]
     asks = text.rstrip(" *\n").endswith(("?", "？"))
@@ -116,7 +132,10 @@ def committing_text(response: str) -> str | None:
         if not _CONFIRMS.search(sentences[-1]):
             return letter
         return letter if {declared_letter(s) for s in confirmed} - {None} == {letter} else None
-    declared, judged = list(_SAYS.finditer(text)), list(_IS_RIGHT.finditer(text))
+    declared = [said for said in _SAYS.finditer(text) if not _is_of_another(text, said)]
+    judged = list(_IS_RIGHT.finditer(text))
+    if not declared and _SAYS.search(text) and not judged:
+        return None
     if judged and (not declared or judged[-1].start() > declared[-1].start()):
         return _judged_right(text, judged)
     if not declared:
@@ -127,10 +146,18 @@ def committing_text(response: str) -> str | None:
         end = _SENTENCE.search(rest, end.end())
     if end is None:
         return rest.strip(" *") or None
+    if taken_back(rest, end.start()):
+        return None
     sentence = rest[: end.start() + (end[0] in "?？")]
     if any((found[1] or found[2]) not in sentence for found in _ALSO.finditer(rest[end.start() :])):
         return None
     return sentence.strip(" *") or None
+
+
+def _is_of_another(text: str, said: re.Match[str]) -> bool:
+    """Decide whether ``the … answer … is`` is about another than the right one: the wrong one."""
+    before = text[max(0, said.start() - 60) : said.start()]
+    return bool(_NAMES_ANOTHER.search(before) or _AVOIDS.search(said[0]))
 
 
 def _judged_right(text: str, judged: list[re.Match[str]]) -> str | None:
@@ -157,7 +184,7 @@ FORMS = ("letter", "index", "text")
 _LEAD = re.compile(
     r"^(?:(?:(?:so|thus|hence|therefore|i (?:would )?(?:choose|pick|select)|it(?:['’]s| is))\b"
     r"|选择?|故选|应选)\s*[,:]?\s*)?"
-    r"(?:the\s+)?(?:(?:correct|best|right|final)\s+)?(?:(?:option|choice|answer|选项|答案)\b\s*"
+    r"(?:the\s+)?(?:(?:correct|best|right|final)\s+)?(?:(?:option|choice|answer|letter|选项|答案)\b\s*"
     r"(?:(?:is|are|should be|must be|would be|是|为)\s*)?:?\s*)?(?=\S)",
     re.IGNORECASE,
 )
@@ -266,6 +293,8 @@ def read_choice(text: str, choices: Sequence[str]) -> int | None:
     verbatim = [i for i, choice in enumerate(choices) if " ".join(choice.split()) == raw]
     if len(verbatim) == 1 and not (len(raw) == 1 and raw in LETTERS):
         return verbatim[0]
+    if _DENIED.match(raw) and not any(map(_DENIED.match, choices)):
+        return None
     text = _stripped(text)
     match = _ALONE.match(text)
     if match:
@@ -329,7 +358,7 @@ def _wavers(rest: str, letters: str, place: int) -> bool:
         named.discard("A")
     if "I" not in re.findall(r"\(?\bI\)", rest):
         named.discard("I")
-    return bool(_DOUBT.search(rest)) or bool(named - {letters[place]})
+    return bool(_DOUBT.search(rest) or taken_back(rest, 0) or named - {letters[place]})
 
 
 def _stripped(text: str) -> str:

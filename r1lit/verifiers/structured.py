@@ -53,9 +53,10 @@ class JSONSchemaVerifier(Verifier):
         if not text or len(text) > MAX_CHARACTERS:
             return conclude("unparsed", None, "no answer, or one that is too long", start)
         try:
-            value = json.loads(text, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            return conclude("unparsed", None, f"{text[:60]!r} is not JSON", start)
+            value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
+        except (ValueError, RecursionError) as error:
+            reason = f"{text[:60]!r} is not JSON" + (f": {error}" if "twice" in str(error) else "")
+            return conclude("unparsed", None, reason, start)
         canonical = json.dumps(value, sort_keys=True)[:200]
         fault = next(validator.iter_errors(value), None)
         valid = {"valid": float(fault is None)}
@@ -82,6 +83,15 @@ def answer_text(response: str) -> str:
 
 def _refuse(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, unless it has a key twice: readers differ in which of the two counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise ValueError(f"the key {key[:40]!r} stands there twice")
+    return found
 
 
 def _validator(problem: Problem) -> Any:
@@ -138,9 +148,9 @@ _IGNORED = re.compile(r"[ ,./\-_*^]")
 class FunctionCallVerifier(Verifier):
     """Decides by ``meta["function"]``, the functions, and ``meta["ground_truth"]``, as BFCL has it.
 
-    A response holds its calls as ``<tool_call>`` blocks, as JSON objects of name and arguments, or
-    as Python, ``[f(a=1), g(b="x")]``. Calls in the thinking do not count. ``details["valid"]`` is
-    1 where calls could be read, else 0.
+    A response holds its calls as ``<tool_call>`` blocks, as JSON objects of name and arguments, as
+    OpenAI's ``tool_calls``, or as Python, ``[f(a=1), g(b="x")]``. Calls in the thinking do not
+    count. ``details["valid"]`` is 1 where calls could be read, else 0.
     """
 
     needs_answer = False
@@ -169,10 +179,12 @@ class FunctionCallVerifier(Verifier):
 
 
 def read_calls(response: str) -> list[Call]:
-    """Return the calls of a response, from what follows its thinking.
+    r"""Return the calls of a response, from what follows its thinking.
 
     >>> read_calls('[math.hypot(x=3, y=4)]')
     [('math.hypot', {'x': 3, 'y': 4})]
+    >>> read_calls('{"function": {"name": "f", "arguments": "{\\"a\\": 1}"}}')
+    [('f', {'a': 1})]
 
     Raises:
         ValueError: if it holds none.
@@ -182,16 +194,34 @@ def read_calls(response: str) -> list[Call]:
     if not text or len(text) > MAX_CHARACTERS:
         raise ValueError("no calls, or too long a text")
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        if "twice" in str(error):
+            raise
         return _python_calls(text)
     calls = []
-    for one in found if isinstance(found, list) else [found]:
+    for one in _call_objects(found):
         arguments = one.get("arguments", {}) if isinstance(one, dict) else None
+        if isinstance(arguments, str):  # OpenAI's are JSON in a text
+            try:
+                arguments = json.loads(arguments or "{}", object_pairs_hook=_once)
+            except (ValueError, RecursionError):
+                arguments = None
         if not isinstance(arguments, dict) or not isinstance(one.get("name"), str):
             raise ValueError(f"{str(one)[:60]!r} is not a call; it needs a name and arguments")
         calls.append((one["name"], arguments))
     return calls
+
+
+def _call_objects(found: Any) -> list[Any]:
+    """Return the objects with name and arguments of what may be OpenAI's message or its calls."""
+    if isinstance(found, dict) and isinstance(found.get("tool_calls"), list):
+        found = found["tool_calls"]
+    ones = found if isinstance(found, list) else [found]
+    return [
+        one["function"] if isinstance(one, dict) and isinstance(one.get("function"), dict) else one
+        for one in ones
+    ]
 
 
 def _python_calls(text: str) -> list[Call]:

@@ -10,6 +10,7 @@ import pytest
 
 from r1lit.problems import Problem
 from r1lit.verifiers import FunctionCallVerifier, JSONSchemaVerifier, ReasoningGymVerifier
+from r1lit.verifiers.structured import read_calls
 
 SCHEMA = {
     "type": "object",
@@ -193,3 +194,45 @@ def test_reasoning_gym_is_right_at_its_full_score_alone():
         ReasoningGym("gdc", 1).problems()
     with pytest.raises(ValueError, match="options: gcd refuses"):
         ReasoningGym("gcd", 1, options={"min_numbrs": 1}).problems()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 2, "a": 1}',
+        '{"a": 1, "a": 1}',
+        '{"a": 1, "\\u0061": 1}',
+        '{"b": {"c": 2, "c": 1}, "a": 1}',
+    ],
+)
+def test_a_key_that_stands_twice_is_no_answer(text: str):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    problem = Problem(uid="", question="", answer="", source="", meta={"schema": schema})
+    verdict = JSONSchemaVerifier().verify(text, problem)
+    assert verdict.status == "unparsed" and "twice" in verdict.reason
+    with pytest.raises(ValueError, match="twice"):
+        read_calls('[{"name": "f", "arguments": ' + text + "}]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "f", "arguments": {"a": 1}}',
+        '{"type": "function", "function": {"name": "f", "arguments": "{\\"a\\": 1}"}}',
+        '[{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]',
+        '{"tool_calls": [{"function": {"name": "f", "arguments": "{\\"a\\": 1}"}}]}',
+        '<tool_call>{"function": {"name": "f", "arguments": "{\\"a\\": 1}"}}</tool_call>',
+        '{"name": "f", "arguments": "{\\"a\\": 1}"}',
+    ],
+)
+def test_calls_in_openais_form(text: str):
+    assert read_calls(text) == [("f", {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"function": {"name": "f", "arguments": "a = 1"}}', '{"function": "f", "a": 1}',
+             '{"tool_calls": {"name": "f"}}', '{"function": {"name": "f", "arguments": "[1]"}}']
+)  # fmt: skip
+def test_what_is_no_call_in_openais_form(text: str):
+    with pytest.raises(ValueError, match="is not a call"):
+        read_calls(text)
