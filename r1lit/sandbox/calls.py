@@ -28,6 +28,7 @@ from r1lit.sandbox import plain
 
 NAME = "solution"
 MAX_LINE = 16 << 20
+LOOKED = "the tests looked at a value that is not plain data"
 QUESTIONS = ("call", "get", "next", "shape")
 CONTROL_FLOW = (StopIteration, StopAsyncIteration)
 """Exceptions that end a loop, a generator or ``next(…, default)`` of whoever calls."""
@@ -183,7 +184,7 @@ class RemoteValue(plain.Handle):
     __hash__ = None
 
     def _refuse(self, *_: object) -> bool:
-        raise self._program.fail("the tests looked at a value that is not plain data")
+        raise self._program.fail(LOOKED)
 
 
 class RemoteCallable(RemoteValue):
@@ -234,7 +235,7 @@ class RemoteMethod(plain.Handle):
         return self._program.call(self._target, arguments, keywords)
 
     def _refuse(self, *_: object) -> bool:
-        raise self._program.fail("the tests looked at a value that is not plain data")
+        raise self._program.fail(LOOKED)
 
 
 class RemoteProgram(Peer):
@@ -321,7 +322,9 @@ class RemoteProgram(Peer):
             if kind == "value" and len(rest) == 1:
                 return self._decode(rest[0])
             if kind == "raised" and len(rest) == 3:
-                raise _exception(*rest)
+                error = _exception(*rest)
+                error.of_program = True  # type: ignore[attr-defined]
+                raise error
             if kind == "refused" and len(rest) == 1:
                 self.fail(f"the program gave {rest[0]}")
         raise self.fail("the program broke the protocol of calls")

@@ -28,7 +28,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, NoReturn, TypeGuard
 
-from r1lit.sandbox.calls import ProgramError, RemoteProgram, changed
+from r1lit.sandbox.calls import LOOKED, ProgramError, RemoteProgram, RemoteRecordClass, changed
+from r1lit.sandbox.objects import PRINTED, WATCHED, Watch, looks_at, watch_swallowed
 
 CHANGED = "_changed"
 _DELAYED = (ast.Lambda, ast.FunctionDef, ast.GeneratorExp)
@@ -244,13 +245,15 @@ def _text(error: BaseException) -> str:
 def run_tests(request: Mapping[str, Any], program: RemoteProgram) -> tuple[str, str]:
     """Run tests against a program; return status and reason.
 
-    The status is ``ended`` when the program failed in a way that its end may explain.
+    The status is ``ended`` when the program failed in a way that its end may explain, and ``error``
+    when tests fail that look at the program's objects.
     """
+    watch = Watch()
     tests: list[str] = request["tests"]
     check: str | None = request.get("check")
     try:
         program.load()
-        namespace: dict[str, Any] = {"__name__": "tests", CHANGED: changed}
+        namespace: dict[str, Any] = {"__name__": "tests", CHANGED: changed, WATCHED: watch}
         exec(request["given"], namespace)
         if check:
             namespace.pop(check.partition("(")[0], None)  # the program's Solution, not the prompt's
@@ -259,25 +262,50 @@ def run_tests(request: Mapping[str, Any], program: RemoteProgram) -> tuple[str, 
         _bind(own, imported, tests, program, namespace)
     except ProgramError as error:
         return "ended", str(error)
-    codes = _compiled(tests, {*own, *([check] if check else [])})
+    remote = {*own, *([check] if check else [])}
+    looked = _looked_at(tests, remote, namespace)
+    codes = _compiled(tests, remote)
     for number, (test, code) in enumerate(zip(tests, codes, strict=True), start=1):
+        failed: BaseException | None = None
         try:
             exec(code, namespace)
             if check:
                 namespace["check"](namespace[check])
         except BaseException as error:
-            if program.failure:
-                return "ended", program.failure
-            return "wrong", f"test {number} of {len(tests)}: {_describe(error, test)}"
-        if program.failure:  # the tests caught it
+            failed = error
+        if looked and _fails_by_looking(looked, failed, program.failure):
+            return "error", f"the tests look at objects of the program's ({looked})"
+        if program.failure:  # perhaps the tests caught it
             return "ended", program.failure
+        if failed is not None:
+            return "wrong", f"test {number} of {len(tests)}: {_describe(failed, test)}"
+        if watch.seen:
+            return "wrong", f"test {number} of {len(tests)}: the program raised {watch.seen}"
     return "right", ""
+
+
+def _fails_by_looking(looked: str, failed: BaseException | None, failure: str) -> bool:
+    """Decide whether a test fails since an object or what was printed is not where it looks."""
+    if failure or failed is None:
+        return failure == LOOKED
+    kinds = (TypeError, AttributeError, *([AssertionError] if looked == PRINTED else []))
+    return isinstance(failed, kinds) and not getattr(failed, "of_program", False)
+
+
+def _looked_at(tests: Sequence[str], remote: Collection[str], namespace: Mapping[str, Any]) -> str:
+    """Return what of the program's objects tests look at, but for fields of its dataclasses."""
+    trees = [ast.parse(test) for test in tests]
+    module = ast.Module(body=[node for tree in trees for node in tree.body], type_ignores=[])
+    classes = {n for n in remote if not isinstance(namespace.get(n), RemoteRecordClass)}
+    return looks_at(trees, classes, _suspects(module, remote))
 
 
 def _compiled(tests: Sequence[str], remote: Collection[str]) -> list[CodeType]:
     """Compile tests so that they see what the program changes in place, where that is safe."""
     trees = [ast.parse(test) for test in tests]
     follow_changes(trees, remote)
+    for tree in trees:
+        watch_swallowed(tree)
     return [
         compile(ast.fix_missing_locations(tree), f"test {number}", "exec")
         for number, tree in enumerate(trees, start=1)

@@ -293,7 +293,9 @@ class FunctionalCodeVerifier(CodeVerifier):
     follows the prompt. MBPP: ``meta`` holds ``tests``, a list of asserts, and may hold ``setup``,
     source that they need.
 
-    The asserts run in a sandbox of their own and call the program, in another, by plain data.
+    The asserts run in a sandbox of their own and call the program, in another, by plain data. Tests
+    that look at the program's objects cannot be decided so. Where they fail the status is
+    ``error``, and training leaves the group out.
 
     Args:
         timeout_s: seconds that all asserts of a program may take.
@@ -313,6 +315,7 @@ class FunctionalCodeVerifier(CodeVerifier):
 
     kind = "functional"
     languages = ("python",)
+    left_out = ("error",)
 
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
         """Return what a worker needs to judge the program."""

@@ -635,7 +635,9 @@ def test_nothing_else_pays(verifier, name):
     if "numpy" in code + test and not importlib.util.find_spec("numpy"):
         pytest.skip("numpy is not installed")
     verdict = verifier.verify(fenced(code), problem(test))
-    assert verdict.status in ("wrong", "timeout") and verdict.value == 0.0, verdict
+    # a property that the test reads cannot be decided, and is left out
+    undecided = ("error",) if name == "dataclass live property" else ()
+    assert verdict.status in ("wrong", "timeout", *undecided) and verdict.value == 0.0, verdict
 
 
 HELPER = "import math\nK = 2\ndef helper(x):\n    return math.floor(x) + K - 1\n"
