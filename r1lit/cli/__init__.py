@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
-       r1lit {view,doctor,fork,merge,audit-verifier,--version} ...
+       r1lit {chat,view,doctor,fork,merge,audit-verifier,--version} ...
 
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
@@ -38,6 +38,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
   r1lit test      evaluate on data.test; EvaluationModule generates k responses
                   to each problem and writes a report
   r1lit predict   generate responses to data.predict and choose among them
+  r1lit chat RUN  talk to a run's policy, or to two side by side
   r1lit view RUN  one HTML page of a run, or of two side by side
   r1lit doctor RUN    what is wrong in a run, and the key to change
   r1lit fork RUN --at K -c CHANGE --run NEW    go on from iteration K, changed
@@ -63,6 +64,7 @@ r1lit-pairs."""
 
 
 OTHERS = {
+    "chat": "r1lit.cli.chat",
     "view": "r1lit.view.page",
     "doctor": "r1lit.cli.doctor",
     "fork": "r1lit.cli.fork",

@@ -413,21 +413,24 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
 
         What is of data in them went through ``literal``.
         """
-        prompts = self.prompts
-        wording = prompts.wording
-        if self.shots is not None:
-            before = self.shots.before(self.problems[split], self.seed, self.literal)
-            wording = before + wording
+        prompts = self.prompts_of(split)
         return encode_questions(
             openings,
             self._tokenizer(),
             template=prompts.template,
-            wording=wording,
+            wording=prompts.wording,
             system_prompt=prompts.system_prompt,
             max_tokens=prompts.max_tokens,
             context=self._context(),
             split=split,
         )
+
+    def prompts_of(self, split: str) -> PromptOptions:
+        """Return how a question of ``split`` becomes a prompt, with the ``shots`` before it."""
+        if self.shots is None:
+            return self.prompts
+        before = self.shots.before(self.problems[split], self.seed, self.literal)
+        return replace(self.prompts, wording=before + self.prompts.wording)
 
     def literal(self, value: Any) -> Any:
         """Return data as templates take it: special tokens' texts stay text, unless switched on.

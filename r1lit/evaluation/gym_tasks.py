@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from r1lit.console import run_script
 from r1lit.data import ReasoningGym
-from r1lit.errors import run_script
 from r1lit.files import replace_file
 from r1lit.verifiers.reasoning_gym import (
     CONSTANTS,
