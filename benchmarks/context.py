@@ -12,11 +12,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.flops import Shape, decode_seconds
 from benchmarks.models import model_config
 from benchmarks.results import Comparison, Entry, Report, Side, Step, alternate
 from benchmarks.work import Precision, Work
 from benchmarks.worker import Worker, WorkerError
+from r1lit.policy.flops import Shape, decode_seconds
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks import peers, sizes
 from benchmarks.context import Context
-from benchmarks.flops import training_flops, update_flops
 from benchmarks.problems import prompt_loader
 from benchmarks.results import Comparison, Entry, compare
 from benchmarks.vllm_rollout import SERVER_ENVIRONMENT, SERVER_FLAGS
@@ -16,6 +15,7 @@ from benchmarks.work import SupervisedWork, Work
 from benchmarks.worker import Worker
 from experiments.real_model.fetch import FOLDER
 from r1lit.policy import load_tokenizer
+from r1lit.policy.flops import training_flops, update_flops
 
 OURS = "benchmarks.ours:run_iterations"
 THEIRS = "benchmarks.trl_side:run_iterations"

@@ -1,8 +1,8 @@
 """The compute of a training run: its learning rate falls, and it ends, with a budget of FLOPs.
 
 With T(L) = 6 N L + 6 n d L^2 the FLOPs of forward and backward over a sequence of L tokens (N
-parameters, n layers of attention size d; ``benchmarks.flops.training_flops``), a forward alone is a
-third of it. Then
+parameters, n layers of attention size d; ``r1lit.policy.flops.training_flops``), a forward alone is
+a third of it. Then
 
     SFT        sum over documents of T(L)
     RL         rollout   1/3 [sum over prompts of T(p) + sum over responses of T(p + o) - T(p)]
@@ -22,9 +22,9 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from benchmarks.flops import Shape, training_flops
 from r1lit.batches import Rollout
 from r1lit.files import replace_file
+from r1lit.policy.flops import Shape, training_flops
 from r1lit.supervised_batches import PackedRows
 
 

@@ -4,7 +4,7 @@ A pipeline's ``assumes`` holds what its presets leave to the data, and what the 
 
     gpus           of the machine; those of each preset if left out
     room_gb        of each GPU that something else takes, such as a served judge
-    step_ms        `experiments.r1.cost.Gpu`
+    step_ms        `r1lit.modules.compute_plan.Gpu`
     tokens_per_s   output tokens of the judge, a GPU of its own or a share
     minutes_a_step     start, loading and writing of a step
     documents      by domain: from which data files, responses to each prompt, the share that is
@@ -24,12 +24,12 @@ from typing import Any
 
 from experiments.compose import check_keys, merge
 from experiments.pipeline import Pipeline, Step
-from experiments.r1.cost import Gpu
 from experiments.r1.data import composition, read_files
 from experiments.r1.paper_cost import RESPONSES_A_STEP, paper_table
 from experiments.r1.plan import BASE, Plan, as_text, notes, plan_of
 from experiments.runner import verdicts_of, words_of
 from r1lit.errors import hint
+from r1lit.modules.compute_plan import Gpu
 from r1lit.modules.memory_plan import GB
 from r1lit.policy.source import settings_of
 

@@ -1,4 +1,4 @@
-"""The paper's own GPU-hours, beside what the formulas of `experiments.r1.cost` give for its model.
+"""The paper's own GPU-hours, beside what the formulas of `r1lit.modules.compute_plan` give for its model.
 
 The paper's Table 7 has 101K H800-hours of R1-Zero, 5K of SFT data and 41K of R1. Its model has 37
 of 671 billion parameters active. An update takes 6 FLOPs an active parameter and token, x 4/3 with
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from experiments.r1.cost import Gpu
+from r1lit.modules.compute_plan import Gpu
 
 ACTIVE_PARAMETERS = 37e9
 RESPONSES_A_STEP = 512

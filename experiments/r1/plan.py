@@ -21,11 +21,10 @@ from pathlib import Path
 
 from transformers import AutoConfig, PretrainedConfig
 
-from benchmarks.flops import Shape
 from benchmarks.models import ARCHITECTURES, HUB, model_config
 from experiments.compose import Config, merge, merged
 from experiments.launch import command_line, reported
-from experiments.r1.cost import (
+from r1lit.modules.compute_plan import (
     TIME,
     Gpu,
     rollout_seconds,
@@ -33,7 +32,6 @@ from experiments.r1.cost import (
     served_gpus,
     update_seconds,
 )
-from experiments.r1.work import Work, work_of
 from r1lit.modules.memory_plan import (
     FILL,
     FORMULAS,
@@ -44,6 +42,8 @@ from r1lit.modules.memory_plan import (
     memory_parts,
     most_memory,
 )
+from r1lit.modules.workload import Work, work_of
+from r1lit.policy.flops import Shape
 from r1lit.policy.source import settings_of
 
 BASE = "Qwen/Qwen2.5-1.5B"

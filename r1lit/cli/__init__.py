@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
-       r1lit {chat,view,doctor,fork,merge,audit-verifier,--version} ...
+       r1lit {plan,chat,view,doctor,fork,merge,audit-verifier,
+              --version} ...
 
   r1lit fit       train: reinforcement learning, supervised, distillation,
                   reward models
@@ -38,6 +39,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
   r1lit test      evaluate on data.test; EvaluationModule generates k responses
                   to each problem and writes a report
   r1lit predict   generate responses to data.predict and choose among them
+  r1lit plan -c FILE ...   memory, tokens and time of a fit, forecast
   r1lit chat RUN  talk to a run's policy, or to two side by side
   r1lit view RUN  one HTML page of a run, or of two side by side
   r1lit doctor RUN    what is wrong in a run, and the key to change
@@ -64,6 +66,7 @@ r1lit-pairs."""
 
 
 OTHERS = {
+    "plan": "r1lit.cli.plan",
     "chat": "r1lit.cli.chat",
     "view": "r1lit.view.page",
     "doctor": "r1lit.cli.doctor",

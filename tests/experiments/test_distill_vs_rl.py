@@ -11,7 +11,6 @@ import torch
 import yaml
 from tiny_sweep import ROOT, data, shortened
 
-from benchmarks.flops import Shape, training_flops
 from experiments.__main__ import main
 from experiments.compose import merge
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
@@ -19,6 +18,7 @@ from experiments.distill_vs_rl.report import as_table
 from experiments.sweep import read_sweep
 from r1lit.files import held, read_records, write_records
 from r1lit.policy import load_config
+from r1lit.policy.flops import Shape, training_flops
 from r1lit.supervised_batches import PackedRows
 
 WORLD = "r1lit.worlds.WorldCountdown"

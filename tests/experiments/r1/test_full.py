@@ -20,12 +20,12 @@ from transformers import AutoTokenizer
 from experiments.pipeline import read_pipeline
 from experiments.r1 import plan
 from experiments.r1.__main__ import main
-from experiments.r1.cost import Gpu
 from experiments.r1.data import TARGETS, DataFile, Source, read_files, shares_of
 from experiments.r1.data import lines_of as data_lines
 from experiments.r1.paper_cost import paper_table, parts_of
 from r1lit.evaluation.suites import build
 from r1lit.files import read_records, write_records
+from r1lit.modules.compute_plan import Gpu
 from r1lit.modules.memory_plan import GB, most_memory
 from r1lit.policy.source import settings_of
 from r1lit.verifiers import ReasoningGymVerifier

@@ -6,11 +6,11 @@ import pytest
 import yaml
 from tiny import ROOT
 
-from benchmarks.flops import Shape
 from experiments.r1 import plan
-from experiments.r1.cost import Gpu, rollout_seconds, served_rows, update_seconds
-from experiments.r1.work import ranks_of, work_of
+from r1lit.modules.compute_plan import Gpu, rollout_seconds, served_rows, update_seconds
 from r1lit.modules.memory_plan import most_memory
+from r1lit.modules.workload import ranks_of, work_of
+from r1lit.policy.flops import Shape
 
 # "tiny": vocabulary 1,500, hidden 32, intermediate 64, 2 layers, 2 heads of 16, 1 key-value head
 # embedding 1,500 x 32 = 48,000 (tied); a layer 1,024 + 512 + 512 + 1,024 + 3 x 2,048 + 64 = 9,280

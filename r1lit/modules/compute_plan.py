@@ -1,4 +1,4 @@
-"""GPU-hours of a preset, with the formulas they come from; memory is `r1lit.modules.memory_plan`'s.
+"""GPU-hours of a run, with the formulas they come from; memory is `r1lit.modules.memory_plan`'s.
 
 N parameters   L layers   a = heads x head size   k = key-value heads x head size   S prompt tokens
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.flops import Shape, decode_seconds, training_flops
-from experiments.r1.work import Work
 from r1lit.modules.memory_plan import FILL, GB
+from r1lit.modules.workload import Work
+from r1lit.policy.flops import Shape, decode_seconds, training_flops
 
 TIME = (
     "rollout: waves of R rows a GPU; a step takes max(bytes / (bandwidth x MBU), FLOPs / (peak x"

@@ -1,14 +1,15 @@
-"""Work of a preset: rows, tokens and updates, from its YAML."""
+"""The workload of a run: its rows, tokens and updates, from its configuration alone."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from experiments.compose import Config, value_at
 from r1lit.modules.memory_plan import MemorySettings, read_settings
 
+Config = Mapping[str, Any]
 Kind = Literal["reinforcement", "supervised", "preference", "sampling"]
 RANKS = 8  # where a preset takes what GPUs there are
 
@@ -103,13 +104,16 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
         return _preference(model, data, shared, mean_tokens)
     if "documents" in data:
         return _supervised(data, shared, mean_tokens)
+    if str(config.get("model", {}).get("class_path")).endswith("SFTModule"):
+        raise ValueError("data.documents is missing; bring a file of data, such as -c data.yaml")
     return _reinforcement(model, data, shared, mean_tokens)
 
 
 def _reinforcement(
     model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None
 ) -> Work:
-    limits = {0: _needed(model, "sampling.max_tokens"), **(model.get("max_tokens_from") or {})}
+    later = {int(begin): limit for begin, limit in (model.get("max_tokens_from") or {}).items()}
+    limits = {0: _max_tokens(model), **later}
     begins = [*sorted(limits), max(shared["iterations"], *limits)]
     total = sum(limits[a] * (b - a) for a, b in pairwise(begins))
     rollout = data.get("rollout", {})
@@ -151,7 +155,7 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
 
 
 def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
-    longest = _needed(model, "sampling.max_tokens")
+    longest = _max_tokens(model)
     num_samples = data.get("evaluation", {}).get("num_samples") or data.get("num_samples") or 1
     engine = (model.get("engine") or {}).get("init_args") or {}
     mean = mean_tokens or longest // 4
@@ -184,8 +188,8 @@ def _preference(
     )
 
 
-def _needed(config: Config, key: str) -> int:
-    found = value_at(config, key)
+def _max_tokens(model: Config) -> int:
+    found = (model.get("sampling") or {}).get("max_tokens")
     if not found:
-        raise ValueError(f"model.{key} is missing")
+        raise ValueError("model.sampling.max_tokens is missing")
     return int(found)
