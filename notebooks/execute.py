@@ -2,6 +2,7 @@
 
     python notebooks/execute.py                    # all that have a committed run
     python notebooks/execute.py rollouts.ipynb
+    python notebooks/execute.py 00_first_steps.ipynb    # trains, for minutes
 
 To be called when a notebook, the code that it calls or its run changes; a test compares.
 """
@@ -27,15 +28,20 @@ RUNS = {
 }
 """What the committed outputs of each are of."""
 
+TRAINS = ("00_first_steps.ipynb",)
+"""Those that train, and need no run."""
+TIMEOUT_S = 1200  # of a cell: training on a busy machine
 
-def execute(path: Path, run: Path) -> Any:
+
+def execute(path: Path, run: Path | None, **environment: str) -> Any:
     """Return the notebook with the outputs that it has on a run folder; an error is raised."""
     notebook = nbformat.read(path, as_version=4)
     # the kernel imports r1lit from here, installed or not
     paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-    changed = {"R1LIT_RUN": str(run), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    changed = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    changed |= {} if run is None else {"R1LIT_RUN": str(run)}
     resources = {"metadata": {"path": str(path.parent)}}
-    client = NotebookClient(notebook, timeout=300, resources=resources, record_timing=False)
+    client = NotebookClient(notebook, timeout=TIMEOUT_S, resources=resources, record_timing=False)
     client.execute(env=os.environ | changed)
     for cell in notebook.cells:  # no warnings of the machine that executed it
         if cell.cell_type == "code":
@@ -50,7 +56,7 @@ def execute(path: Path, run: Path) -> Any:
 def main(names: list[str]) -> None:
     """Execute the notebooks named, or all, and write them."""
     for name in names or RUNS:
-        nbformat.write(execute(HERE / name, RUNS[name]), HERE / name)
+        nbformat.write(execute(HERE / name, RUNS.get(name)), HERE / name)
         print(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 sys.path.insert(0, str(ROOT / "notebooks"))
 
-from execute import RUNS, execute  # noqa: E402
+from execute import RUNS, TRAINS, execute  # noqa: E402
 
 
 def outputs_on(notebook_name: str, run: Path) -> list[Any]:
@@ -41,18 +42,38 @@ def test_notebook_is_explained_and_committed_with_its_outputs(name):
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(notebook.cells) - len(code) >= 5
-    if name not in RUNS:
+    if name not in RUNS and name not in TRAINS:
         assert not any(cell.outputs for cell in code), "of a run that nobody else has"
         return
     outputs = outputs_in(notebook)
     assert all(cell.execution_count for cell in code), f"python notebooks/execute.py {name}"
-    assert num_images(outputs) >= 2 and "shown here**" in texts(outputs)[0]
+    if name in RUNS:
+        assert num_images(outputs) >= 2 and "shown here**" in texts(outputs)[0]
+    assert num_images(outputs) >= 1
     assert {output.output_type for output in outputs} <= {
         "display_data",
         "execute_result",
         "stream",
     }
     assert str(ROOT) not in str(texts(outputs))
+
+
+@pytest.mark.slow
+def test_the_first_steps_train_and_draw():
+    made = execute(ROOT / "notebooks" / "00_first_steps.ipynb", None, R1LIT_ITERATIONS="2")
+    outputs = outputs_in(made)
+    assert num_images(outputs) == 1  # one picture, redrawn
+    before, after = (text for text in texts(outputs) if "held-out accuracy" in text)
+    assert re.fullmatch(r"held-out accuracy: \*\*0\.\d\d\*\*", before)
+    assert "in 2 iterations. Training took" in after and "minutes of CPU time" in after
+
+
+def test_the_first_steps_were_committed_after_a_whole_training():
+    outputs = outputs_in(nbformat.read(ROOT / "notebooks" / "00_first_steps.ipynb", as_version=4))
+    pattern = r"accuracy: (\S+) → \*\*(\S+)\*\* in (\d+) iterations. Training took (\S+) minutes"
+    (found,) = (hit for text in texts(outputs) if (hit := re.search(pattern, text)))
+    before, after, iterations, minutes = map(float, found.groups())
+    assert iterations >= 16 and minutes < 5 and after > before + 0.15
 
 
 @pytest.mark.slow
