@@ -1,4 +1,4 @@
-"""The paper's own GPU-hours, beside what the formulas of `r1lit.modules.compute_plan` give for its model.
+"""The paper's own GPU-hours, compared with those of `r1lit.modules.compute_plan` for its model.
 
 The paper's Table 7 has 101K H800-hours of R1-Zero, 5K of SFT data and 41K of R1. Its model has 37
 of 671 billion parameters active. An update takes 6 FLOPs an active parameter and token, x 4/3 with

@@ -12,8 +12,9 @@ from tokenizers.decoders import DecodeStream
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from r1lit.rollout.engine import Completion, Request, Sampling
 from r1lit.rollout.in_process import InProcessEngine, StoppingCriterion
+from r1lit.rollout.request import Completion, Request
+from r1lit.rollout.sampling import Sampling
 
 
 class StreamingEngine(InProcessEngine):
