@@ -1,5 +1,9 @@
-"""Sandboxes: they run model-written programs without letting them touch anything."""
+"""Sandboxes: they run model-written programs without letting them touch anything.
 
-import lazy_loader
+Not lazy, as other packages are: the worker in a sandbox has no installed packages.
+"""
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from r1lit.sandbox.base import Limits, Outcome, Program, Sandbox, SandboxError
+from r1lit.sandbox.local import LocalSandbox
+
+__all__ = ["Limits", "LocalSandbox", "Outcome", "Program", "Sandbox", "SandboxError"]
