@@ -34,8 +34,8 @@ class RepositoryTasks(ProblemSource):
     A row has SWE-bench's fields: ``instance_id``, ``repo``, ``problem_statement``, ``patch`` (which
     mends it), ``FAIL_TO_PASS`` and ``PASS_TO_PASS`` (lists, or lists as JSON), and ``test_patch``,
     which brings the tests. A row with ``image_name`` is SWE-smith's: its ``patch`` makes the bug.
-    Rows of `r1lit.environments.make_repair` have ``bug``, ``roots``, ``hidden``, ``context`` and
-    ``split`` besides. Tests have pytest's ids and run in the sandbox, with the packages that are
+    Rows of `r1lit.environments.make_repair` have ``bug``, ``roots``, ``hidden``, ``calls``,
+    ``context`` and ``split`` besides. Rows without ``calls`` need a verifier with ``tests_alone``. Tests have pytest's ids and run in the sandbox, with the packages that are
     installed; where tasks need containers, SWE-bench's own harness decides.
 
     Args:
@@ -129,6 +129,7 @@ class RepositoryTasks(ProblemSource):
                 "fail_to_pass": _tests(row["FAIL_TO_PASS"]),
                 "pass_to_pass": _tests(row.get("PASS_TO_PASS") or []),
                 "hidden": _tests(row.get("hidden") or []),
+                "calls": row.get("calls") or None,
                 **self.meta,
             },
         )

@@ -4,7 +4,8 @@
 
 A library is a name on the package index (``toolz``, ``toolz==1.0.0``), an sdist or a folder. Its
 tests run in the sandbox, before and after each change; a change that breaks 1 to 10 of those that
-pass is a task, whose answer takes it back. In the folder ``--out``:
+pass is a task, whose answer takes it back, if calls of the changed function tell right from wrong:
+see `r1lit.environments.record_calls`. In the folder ``--out``:
 
 tasks.jsonl      the tasks, with SWE-bench's fields, for `r1lit.data.RepositoryTasks`
 repositories/    the libraries' files, as their sdists have them
@@ -37,13 +38,12 @@ from tqdm.auto import tqdm
 from r1lit.console import run_script
 from r1lit.environments.code_changes import Change, changes
 from r1lit.environments.libraries import fetch, library_of
+from r1lit.environments.record_calls import Repaired, record
 from r1lit.files import Record, append_records, held, keep_records, replace_file
 from r1lit.sandbox import Limits, LocalSandbox, SandboxError
 from r1lit.sandbox.pytest_main import FOLDER
 from r1lit.sandbox.repository import (
     SuiteReport,
-    disguised,
-    files_of_tests,
     function_of,
     grade,
     is_test,
@@ -56,20 +56,22 @@ from r1lit.verifiers.repository import read_repository
 
 MOST_BROKEN = 10
 MOST_KEPT = 100
-RESULTS = TASK, NOT_CALLED, NONE_BROKEN, MANY_BROKEN, NO_REPORT, UNSTEADY, NOT_MENDED = (
+MOST_RECORDED = 60
+RESULTS = TASK, NOT_CALLED, NONE_BROKEN, MANY_BROKEN, NO_REPORT, UNSTEADY, NOT_PLAIN, NOT_MENDED = (
     "tasks",
     "not called",
     "break no test",
     f"break over {MOST_BROKEN}",
     "hang or crash",
     "differ between runs",
+    "calls not plain data",
     "fix not right",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A library's files, and those of its tests that pass, also in disguise.
+    """A library's files, and those of its tests that pass.
 
     ``calls`` are which test functions call which code, ``seconds`` is how long all of them take.
     """
@@ -110,13 +112,10 @@ class Suite:
 
 
 def suite_of(sandbox: LocalSandbox, folder: Path, longest: float = 150.0) -> Suite:
-    """Run a library's tests, twice as they are and once in disguise, for at most so many seconds.
-
-    The second run finds out what they call. The third leaves out tests that cannot run twice in one
-    process: beside a twin, chance would decide about them.
+    """Run a library's tests twice, for at most so many seconds; the second finds what they call.
 
     Raises:
-        ValueError: if none of them passes, or none in disguise.
+        ValueError: if none of them passes.
     """
     suite = Suite(folder=folder, stable=(), calls={}, seconds=0.0)
     files, roots = suite.files, suite.roots
@@ -137,15 +136,8 @@ def suite_of(sandbox: LocalSandbox, folder: Path, longest: float = 150.0) -> Sui
         why = reports[0].ended or reports[1].ended or next(failures, "there are none")
         last = why.strip().splitlines()[-1].removeprefix("E ").strip()
         raise ValueError(f"library: no test of {folder.name} passes before any change: {last}")
-    names = {name_of(test) for test in stable}
-    masked = disguised(files, files_of_tests(files, tests), names, twins_first=True)
-    report = run_suite(sandbox, {**files, **masked.files}, tests, limits, roots=roots)
-    outcomes = report.outcomes or {}
-    kept = sorted(test for test in stable if outcomes.get(masked.shown(test)) == "passed")
-    if not kept:
-        why = report.ended or "they fail under other names"
-        raise ValueError(f"library: no test of {folder.name} passes in disguise: {why}")
-    return replace(suite, stable=kept, calls=reports[1].calls, seconds=reports[0].seconds)
+    calls, seconds = reports[1].calls, reports[0].seconds
+    return replace(suite, stable=sorted(stable), calls=calls, seconds=seconds)
 
 
 def _holds_tests(path: str) -> bool:
@@ -154,9 +146,12 @@ def _holds_tests(path: str) -> bool:
 
 
 def attempt(
-    sandbox: LocalSandbox, suite: Suite, change: Change, seed: int
+    sandbox: LocalSandbox, suite: Suite, change: Change, seed: int, tests_alone: bool = False
 ) -> tuple[str, dict[str, Any] | None]:
-    """Return what came of a change, and the task that it is, if it is one."""
+    """Return what came of a change, and the task that it is, if it is one.
+
+    With ``tests_alone``, tasks without calls of plain data are made, too.
+    """
     fixed = {change.path: suite.files[change.path]}
     broken_file = {change.path: change.applied(fixed[change.path])}
 
@@ -189,12 +184,27 @@ def attempt(
     again = run([*broken, *kept])
     if broken != [t for t in (*broken, *kept) if (again.outcomes or {}).get(t) != "passed"]:
         return UNSTEADY, None
-    request = {"files": dict(suite.files), "roots": suite.roots}
+    calls = _recorded(sandbox, suite, change, [*broken, *(t for t in near if t not in broken)], seed)
+    if calls is None and not tests_alone:
+        return NOT_PLAIN, None
+    request = {"files": dict(suite.files), "roots": suite.roots, "unpatched": broken_file}
     request |= {"fail_to_pass": broken, "pass_to_pass": kept}
+    request |= {"hidden": {**calls, "right": fixed} if calls else None}
     if grade(sandbox, request, suite.limits)["status"] != "right":
         return NOT_MENDED, None
     failures = [report.details, again.details]
-    return TASK, _row(suite, change, seed, broken, kept, failures)
+    return TASK, {**_row(suite, change, seed, broken, kept, failures), "calls": calls}
+
+
+def _recorded(
+    sandbox: LocalSandbox, suite: Suite, change: Change, tests: Sequence[str], seed: int
+) -> dict[str, Any] | None:
+    """Return the calls of a change's function that the first of some tests cause."""
+    right = dict(suite.files)
+    changed = {**right, change.path: change.applied(right[change.path])}
+    repaired = Repaired(right=right, changed=changed, roots=suite.roots, limits=suite.limits)
+    place = (change.path, change.first, change.last)
+    return record(sandbox, repaired, place, tests[:MOST_RECORDED], seed)
 
 
 def _row(
@@ -233,13 +243,13 @@ def _row(
 def statement(
     files: Mapping[str, str], change: Change, test: str, failures: Sequence[str], seed: int
 ) -> str:
-    """Return an issue: what was tried and what came of it; two of three name the function.
+    """Return an issue, whose heading names the function: what was tried and what came of it.
 
     ``failures`` are of several runs: what differs between them is not stated.
     """
     module = change.path.removesuffix(".py").removesuffix("/__init__").removeprefix("src/")
     module = module.replace("/", ".")
-    where = (f"`{module}.{change.function}`", f"`{module}`", f"`{change.function}`")[seed % 3]
+    where = (f"`{module}.{change.function}`", f"`{change.function}` of `{module}`")[seed % 2]
     path, name = test.partition("::")[0], name_of(test)
     lines = textwrap.dedent(_code_of(files[path], test)).splitlines()
     tried = "\n".join(f"    {line}" for line in lines[:30])
@@ -313,6 +323,7 @@ class Options:
     seed: int
     num_workers: int
     longest: float
+    tests_alone: bool
 
 
 @dataclass(kw_only=True)
@@ -376,7 +387,8 @@ def make(
                     if number is None:
                         break
                     seed = options.seed + number
-                    future = threads.submit(attempt, sandbox, suite, found[number], seed)
+                    alone = options.tests_alone
+                    future = threads.submit(attempt, sandbox, suite, found[number], seed, alone)
                     waiting.append((number, future))
                 if not waiting:
                     return
@@ -513,6 +525,9 @@ def main() -> None:
     parser.add_argument("--longest", type=float, default=150, help="CPU seconds of all its tests")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--num-workers", type=int, default=2, help="sandboxes at once")
+    parser.add_argument(
+        "--tests-alone", action="store_true", help="also tasks whose verdicts can be forged"
+    )
     given = parser.parse_args()
     paths = [Path(library).expanduser() for library in given.libraries]
     names = {library_of(str(path.resolve() if path.exists() else path)) for path in paths}

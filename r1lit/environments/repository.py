@@ -14,7 +14,7 @@ from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.sandbox.repository import SuiteReport, function_of, is_test, name_of, run_suite
 from r1lit.text.patches import Edit, PatchError, apply_edits, write_diff
 from r1lit.text.prompts import Conversation, extended, question_of
-from r1lit.verifiers.repository import files_of, refusal
+from r1lit.verifiers.repository import files_of, refusal, refuse_guarded
 
 TOOLS = ("files", "view", "search", "edit", "run_tests")
 HOW = """
@@ -93,7 +93,7 @@ class RepositoryEpisode(Episode):
             new: the lines as they should be.
         """
         changed = self._changed | apply_edits(self._now(), [Edit(path=path, old=old, new=new)])
-        refused = refusal(self._before, changed, self._owner.guarded)
+        refused = refusal(self._before, changed)
         if refused:
             raise PatchError(refused)
         self._changed = changed
@@ -163,7 +163,7 @@ class Repository(Environment):
         num_workers: sandboxes at once, for runs that the model asks for.
         max_lines: that one view shows.
         max_failures: that a run of the tests shows in full.
-        guarded: see `r1lit.verifiers.RepositoryVerifier`.
+        guarded: gone, and refused.
     """
 
     in_background = True
@@ -174,13 +174,13 @@ class Repository(Environment):
         num_workers: int = 2,
         max_lines: int = 100,
         max_failures: int = 3,
-        guarded: bool = True,
+        guarded: bool | None = None,
     ) -> None:
+        refuse_guarded(guarded, "leave it out")
         need_jsonschema()
         self.limits = Limits(wall_s=timeout_s, cpu_s=timeout_s / 2, processes=64)
         self.max_lines = max_lines
         self.max_failures = max_failures
-        self.guarded = guarded
         self.free = threading.BoundedSemaphore(num_workers)
         self.sandbox = LocalSandbox()
         self.schemas: Mapping[str, Mapping[str, Any]] = {

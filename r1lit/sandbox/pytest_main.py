@@ -1,11 +1,13 @@
 """The program that runs a repository's tests, inside a sandbox: ``main.py`` there.
 
 It reads one JSON object: ``roots`` to import from, test ``files``, the functions to ``keep`` as
-``file::Class::name`` or ``name``, ``details``, ``calls``, and a ``key``. It prints one: the key,
-``outcomes`` by test id, in ``details`` the end of each failure, and in ``calls`` which test
-functions call which code. Tests see neither stream.
+``file::Class::name`` or ``name``, ``details``, ``calls``, ``recorded``, the ``tests`` whose calls are
+no calls of the library, and a ``key``. It prints one: the key, ``outcomes`` by test id, in ``details`` the end of each failure, in ``calls`` which
+test functions call which code, and in ``recorded`` the arguments of some calls. Tests see neither
+stream.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -83,6 +85,85 @@ class Calls:
         return {"tests": list(self.tests), "files": files}
 
 
+class Recorder:
+    """A plugin that keeps the calls of some code, and of the functions that led to each.
+
+    ``recorded`` is ``[path, first line, last line]``. A function that led to a call counts with the
+    arguments that it has by then. Functions of test files and those within others are left out.
+    """
+
+    most_calls, most_characters, most_above = 400, 10_000, 6
+
+    def __init__(self, recorded: list[Any], tests: list[str]) -> None:
+        from r1lit.sandbox.packing import pack_arguments  # it is there where calls are recorded
+
+        self.pack = pack_arguments
+        path, self.first, self.last = recorded
+        self.path = f"{FOLDER}/{path}"
+        self.tests = {f"{FOLDER}/{path}" for path in tests}
+        self.found: dict[tuple[str, str], dict[str, Any]] = {}
+        self.begun = False
+
+    def pytest_runtest_call(self) -> None:
+        """Record from the first test on."""
+        self.begun = True
+
+    def profile(self, frame: Any, event: str, _: object) -> None:
+        """Keep a call; for `sys.setprofile`."""
+        code = frame.f_code
+        if event != "call" or not self.begun or code.co_filename != self.path:
+            return
+        if self.first <= code.co_firstlineno <= self.last:
+            sys.setprofile(None)  # what packs arguments is not recorded
+            try:
+                self._keep(frame)
+            finally:
+                sys.setprofile(self.profile)
+
+    def _keep(self, frame: Any) -> None:
+        distance, above = 0, frame
+        while above is not None and distance < self.most_above:
+            code = above.f_code
+            if code.co_filename.startswith(f"{FOLDER}/"):
+                if code.co_filename in self.tests:
+                    return
+                if "<" not in code.co_qualname:
+                    self._keep_arguments(above, distance)
+                distance += 1
+            above = above.f_back
+
+    def _keep_arguments(self, frame: Any, distance: int) -> None:
+        key = (frame.f_globals.get("__name__", ""), frame.f_code.co_qualname)
+        function = self.found.setdefault(key, {"distance": distance, "calls": {}})
+        function["distance"] = min(function["distance"], distance)
+        if len(function["calls"]) >= self.most_calls:
+            return
+        try:
+            text = self.pack(*_arguments_of(frame))
+        except Exception:  # whatever an object does that is looked at: it is not plain data
+            return
+        if len(text) <= self.most_characters:
+            function["calls"][text] = None
+
+    def report(self) -> list[Any]:
+        """Return ``[module, function, distance, arguments of its calls]`` by distance."""
+        found = [[*key, f["distance"], list(f["calls"])] for key, f in self.found.items()]
+        return sorted(found, key=lambda row: row[2])
+
+
+def _arguments_of(frame: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional arguments and the keywords that a frame was called with."""
+    code, values = frame.f_code, frame.f_locals
+    names = iter(code.co_varnames)
+    positional = [values[next(names)] for _ in range(code.co_argcount)]
+    keywords = {name: values[name] for _, name in zip(range(code.co_kwonlyargcount), names)}
+    if code.co_flags & inspect.CO_VARARGS:
+        positional += values[next(names)]
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        keywords |= values[next(names)]
+    return positional, keywords
+
+
 def main() -> None:
     """Run the tests and print their outcomes."""
     request = json.loads(sys.stdin.read())
@@ -94,22 +175,25 @@ def main() -> None:
     sys.dont_write_bytecode = True
     import pytest
 
-    key, outcomes, calls = request.pop("key"), Outcomes(request["keep"]), Calls()
-    sys.setprofile(calls.profile if request["calls"] else None)
+    key, outcomes = request.pop("key"), Outcomes(request["keep"])
+    observer: Calls | Recorder | None = Calls() if request["calls"] else None
+    if request["recorded"]:
+        observer = Recorder(request["recorded"], request["tests"])
+    sys.setprofile(observer.profile if observer else None)
     sys.path[:0] = [f"{FOLDER}/{root}".rstrip("/") for root in request["roots"]]
     shown = "short" if request["details"] else "no"  # tracebacks take most of a failure's time
     pytest.main(
         ["-q", "-c", os.devnull, f"--rootdir={FOLDER}", "-p", "no:cacheprovider", f"--tb={shown}"]
         + ["--continue-on-collection-errors"]
         + [f"{FOLDER}/{file}" for file in request["files"]],
-        plugins=[outcomes, *([calls] if request["calls"] else [])],
+        plugins=[outcomes, *([observer] if observer else [])],
     )
     sys.setprofile(None)
     report = {"key": key, "outcomes": outcomes.outcomes}
     if request["details"]:
         report["details"] = outcomes.details
-    if request["calls"]:
-        report["calls"] = calls.report()
+    if observer:
+        report["recorded" if request["recorded"] else "calls"] = observer.report()
     os.write(answer, json.dumps(report).encode())
 
 

@@ -1,31 +1,24 @@
-"""Tests of a repository, run by pytest in a sandbox; in disguise where a verdict depends on them.
+"""Tests of a repository, run by pytest in a sandbox, and verdicts on patches of one.
 
-Tests run in the interpreter that imports the code under test, which can therefore forge what they
-come to. `disguised` makes that hard to do and easy to find:
-
-- test functions get random names, so no test can be treated apart by its name;
-- each test that decides gets a twin that fails at its end, and each file has canaries that fail by
-  what tests assert with: forged reports and assertions let them pass;
-- both sides of an equality must differ from random values: an object that equals all is found.
-
-The files are read-only, the answer carries a random key, and every expected test must have passed:
-a program that ends early, skips or hangs has no verdict in its favour.
+Tests run in the interpreter that imports the code under test, which can forge what they come to. So
+a verdict has a second part, `r1lit.sandbox.hidden_calls`, in which that code can only return values
+for arguments. Without it, a verdict by tests alone can be forged.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
 import json
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from r1lit.sandbox.base import Limits, Outcome
 from r1lit.sandbox.grading import describe_exit
+from r1lit.sandbox.hidden_calls import packing_files, refused
 from r1lit.sandbox.local import START_SECONDS, LocalSandbox, packages
 
 MAX_REASON = 300
@@ -38,7 +31,7 @@ class SuiteReport:
 
     ``outcomes`` is None where the run gave no report; ``ended`` says why, in words. ``timed_out``
     is about the clock, not about CPU time. ``calls`` are those of `r1lit.sandbox.pytest_main.Calls`
-    where they were wanted.
+    where they were wanted, ``recorded`` those of its ``Recorder``.
     """
 
     outcomes: Mapping[str, str] | None
@@ -47,6 +40,7 @@ class SuiteReport:
     timed_out: bool = False
     seconds: float = 0.0
     calls: Mapping[str, Any] = field(default_factory=dict)
+    recorded: Sequence[Any] = ()
 
 
 def run_suite(
@@ -59,6 +53,7 @@ def run_suite(
     keep: Collection[str] = (),
     details: bool = False,
     calls: bool = False,
+    recorded: Sequence[Any] = (),
 ) -> SuiteReport:
     """Run the tests of some files of a repository.
 
@@ -71,13 +66,17 @@ def run_suite(
         keep: functions as ``file::Class::name`` or ``name``; others are left out. All if empty.
         details: whether the ends of failures are wanted.
         calls: whether it is wanted which test functions call which code; then tests are slower.
+        recorded: path, first and last line of the code whose calls are wanted, with arguments.
     """
     key = secrets.token_hex(16)
     request = {"roots": list(roots), "files": list(tests), "keep": sorted(keep)}
-    wanted = {"details": details, "calls": calls, "key": key}
+    wanted = {"details": details, "calls": calls, "recorded": list(recorded), "key": key}
+    wanted["tests"] = [path for path in files if is_test(path)] if recorded else []
     body = json.dumps({**request, **wanted}).encode()
     with sandbox.open(limits.scratch_bytes, packages=packages()) as container:
         container.put("main.py", _MAIN.read_text())
+        for name, content in packing_files().items() if recorded else ():
+            container.put(name, content)
         for path, content in files.items():
             container.put(f"repository/{path}", content)
         container.start({"mode": "main", "files": ["main.py"]}, limits, body)
@@ -90,7 +89,7 @@ def _report(outcome: Outcome, key: str) -> SuiteReport:
         content = json.loads(outcome.stdout) if outcome.ok else None
     except (ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict) or content.get("key") != key:
+    if not _is_report(content) or content["key"] != key:
         wall = outcome.timed_out and "CPU" not in outcome.limit
         ended = f"the tests gave no report: {describe_exit(outcome)}"
         return SuiteReport(
@@ -101,6 +100,17 @@ def _report(outcome: Outcome, key: str) -> SuiteReport:
         details=content.get("details", {}),
         seconds=outcome.seconds,
         calls=content.get("calls", {}),
+        recorded=content.get("recorded", ()),
+    )
+
+
+def _is_report(content: Any) -> TypeGuard[dict[str, Any]]:
+    """Return whether a reply has a report's form: the code under test may have written it."""
+    if not isinstance(content, dict) or not isinstance(content.get("key"), str):
+        return False
+    return all(
+        isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values())
+        for texts in (content.get("outcomes"), content.get("details", {}))
     )
 
 
@@ -129,12 +139,6 @@ def parses(source: str) -> bool:
     return True
 
 
-def files_of_tests(files: Mapping[str, str], tests: Sequence[str]) -> list[str]:
-    """Return the test files that run, and those beside them that they may import."""
-    beside = (p for p in files if is_test(p) and p.endswith(".py") and parses(files[p]))
-    return sorted({*tests, *beside})
-
-
 def name_of(test: str) -> str:
     """Return the name of a test id's function.
 
@@ -153,213 +157,42 @@ def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
-class _Disguise(ast.NodeTransformer):
-    """Renames the test functions of a file, adds twins, and guards equalities."""
-
-    def __init__(
-        self, names: Mapping[str, str], twins: Collection[str], guard: str, twins_first: bool
-    ) -> None:
-        self.names = names
-        self.twins = twins
-        self.guard = guard
-        self.twins_first = twins_first
-        self.made: set[str] = set()
-
-    def disguise(self, owner: ast.Module | ast.ClassDef) -> None:
-        """Change the body of a module or a class."""
-        body: list[ast.stmt] = []
-        for node in owner.body:
-            if isinstance(node, ast.ClassDef):
-                self.disguise(node)
-                body.append(node)
-            elif isinstance(node, ast.FunctionDef) and node.name in self.names:
-                body += self._test(node)
-            else:
-                body.append(self.visit(node))
-        owner.body = body
-
-    def _test(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        old = node.name
-        self.visit(node)
-        node.name = self.names[old]
-        if old not in self.twins:
-            return [node]
-        twin = copy.copy(node)
-        twin.name = f"{node.name[:10]}_{'0' * 16 if self.twins_first else secrets.token_hex(8)}"
-        fails = ast.parse("raise AssertionError").body
-        twin.body = [ast.Try(body=node.body, handlers=[], orelse=[], finalbody=fails)]
-        self.made.add(twin.name)
-        return [twin, node] if self.twins_first or secrets.randbelow(2) else [node, twin]
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        node.id = self.names.get(node.id, node.id)
-        return node
-
-    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
-        self.generic_visit(node)
-        if all(isinstance(op, ast.Eq) for op in node.ops):
-            node.left = self._guarded(node.left)
-            node.comparators = [self._guarded(side) for side in node.comparators]
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if name.startswith("assert") and name.endswith(("Equal", "Equals")) and "Not" not in name:
-            node.args[:2] = [
-                side if isinstance(side, ast.Starred) else self._guarded(side)
-                for side in node.args[:2]
-            ]
-        return node
-
-    def _guarded(self, side: ast.expr) -> ast.expr:
-        return ast.Call(func=ast.Name(self.guard, ast.Load()), args=[side], keywords=[])
-
-
-_GUARD = """
-def {name}(value, depth=0):
-    for other in (object(), "{secret}", ("{secret}",), 0x{secret}):
-        try:
-            equal = bool(value == other) or bool(other == value)
-        except Exception:
-            equal = False
-        if equal:
-            raise AssertionError("equal to a random value")
-    if depth < 4:
-        parts = ()
-        if type(value) in (list, tuple, set, frozenset):
-            parts = list(value)[:200]
-        elif type(value) is dict:
-            parts = [part for pair in list(value.items())[:200] for part in pair]
-        for part in parts:
-            {name}(part, depth + 1)
-    return value
-"""
-
-
-_CANARIES = """
-def {0}():
-    import pytest
-    with pytest.raises(Exception):
-        pass
-def {1}():
-    import unittest
-    unittest.TestCase().assertEqual(1, "{secret}")
-def {2}():
-    import unittest
-    unittest.TestCase().assertTrue(0)
-def {3}():
-    import unittest
-    unittest.TestCase().assertFalse(1)
-def {4}():
-    import unittest
-    unittest.TestCase().assertIn(1, ["{secret}"])
-def {5}():
-    import unittest
-    unittest.TestCase().assertIs(1, "{secret}")
-def {6}():
-    import unittest
-    unittest.TestCase().assertIsNone("{secret}")
-def {7}():
-    import unittest
-    with unittest.TestCase().assertRaises(Exception):
-        pass
-"""
-
-
-def _stands_first(node: ast.stmt) -> bool:
-    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disguised:
-    """Test files in disguise: their sources, the functions' new names, and the twins' names."""
-
-    files: Mapping[str, str]
-    names: Mapping[str, str]
-    twins: Collection[str]
-
-    def shown(self, test: str) -> str:
-        """Return the id that a test has in disguise."""
-        function, bracket, parameters = test.partition("[")
-        above, colons, name = function.rpartition("::")
-        return above + colons + self.names.get(name, name) + bracket + parameters
-
-
-def disguised(
-    files: Mapping[str, str],
-    paths: Sequence[str],
-    deciding: Collection[str],
-    *,
-    twins_first: bool = False,
-) -> Disguised:
-    """Return test files whose functions have random names; ``deciding`` names get twins.
-
-    A name has one disguise in all files: test classes inherit from those of other files. Whether a
-    test or its twin runs first is random, or ``twins_first``: the test passes only if it can run
-    twice.
-
-    Raises:
-        KeyError: if a file is missing.
-        ValueError: if no file defines a deciding test.
-        SyntaxError: if one is not Python.
-    """
-    trees = {path: ast.parse(files[path]) for path in paths}
-    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
-    found = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    # unittest runs methods in the order of their names
-    tests = sorted(name for name in found if name.startswith("test"))
-    names = {name: f"test_{i:05d}_{secrets.token_hex(8)}" for i, name in enumerate(tests)}
-    if not any(name in deciding for name in tests):
-        raise ValueError(f"no test file defines {', '.join(sorted(deciding))}")
-    disguise = _Disguise(names, deciding, f"_{secrets.token_hex(8)}", twins_first)
-    guard = _GUARD.format(name=disguise.guard, secret=secrets.token_hex(8))
-    for tree in trees.values():
-        disguise.disguise(tree)
-        place = sum(1 for node in tree.body if _stands_first(node))
-        canaries = [
-            f"test_{secrets.randbelow(100000):05d}_{secrets.token_hex(8)}" for _ in range(8)
-        ]
-        disguise.made.update(canaries)
-        text = _CANARIES.format(*canaries, secret=secrets.token_hex(8))
-        tree.body[place:place] = ast.parse(guard + text).body
-    sources = {p: ast.unparse(ast.fix_missing_locations(tree)) for p, tree in trees.items()}
-    return Disguised(files=sources, names=names, twins=disguise.made)
-
-
 def grade(sandbox: LocalSandbox, request: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Decide about a repository: status, value and reason.
+    """Decide about a patched repository: status, value and reason.
 
-    ``request`` holds ``files``, ``roots``, and the test ids ``fail_to_pass`` and ``pass_to_pass``,
-    all of which have to pass; ``delay_s`` is waited before.
+    ``request`` holds ``files``, ``roots``, the test ids ``fail_to_pass`` and ``pass_to_pass``, all
+    of which have to pass, and ``unpatched`` and ``hidden``: see
+    `r1lit.sandbox.hidden_calls.refused`. Without ``hidden`` the tests decide alone. ``delay_s`` is
+    waited before. A patch whose tests hang is wrong if they end without it.
     """
     time.sleep(request.get("delay_s", 0.0))
     wanted = [*request["fail_to_pass"], *request["pass_to_pass"]]
-    tests = sorted({test.partition("::")[0] for test in wanted})
-    deciding = {name_of(test) for test in request["fail_to_pass"]}
-    try:
-        suite = disguised(request["files"], files_of_tests(request["files"], tests), deciding)
-    except (SyntaxError, ValueError, RecursionError, KeyError) as error:
-        return _verdict("error", f"the tests cannot be read: {error!r}")
-    report = run_suite(
-        sandbox,
-        {**request["files"], **suite.files},
-        tests,
-        limits,
-        roots=request["roots"],
-        keep={*suite.twins, *(suite.shown(function_of(test)) for test in wanted)},
-    )
+
+    def run(files: Mapping[str, str]) -> SuiteReport:
+        tests = sorted({test.partition("::")[0] for test in wanted})
+        keep = {function_of(test) for test in wanted}
+        return run_suite(sandbox, files, tests, limits, roots=request["roots"], keep=keep)
+
+    report = run(request["files"])
     if report.outcomes is None:
-        return _verdict("timeout" if report.timed_out else "wrong", report.ended)
-    if any(how == "passed" and name_of(t) in suite.twins for t, how in report.outcomes.items()):
-        return _verdict("wrong", "the outcomes are forged: a test that must fail has passed")
+        hangs = report.timed_out and run(_without_patch(request)).timed_out
+        return _verdict("timeout" if hangs else "wrong", report.ended)
     for test in wanted:
-        how = report.outcomes.get(suite.shown(test), "did not run")
+        how = report.outcomes.get(test, "did not run")
         if how != "passed":
             kind = "fail-to-pass" if test in request["fail_to_pass"] else "pass-to-pass"
             return _verdict("wrong", f"{kind} test {test}: {how}")
+    if request.get("hidden"):
+        sources = {path: text for path, text in request["files"].items() if not is_test(path)}
+        reason = refused(sandbox, sources, request, limits)
+        if reason:
+            return _verdict("wrong", reason)
     return {"status": "right", "value": 1.0, "reason": ""}
+
+
+def _without_patch(request: Mapping[str, Any]) -> dict[str, str]:
+    files = {**request["files"], **request["unpatched"]}
+    return {path: text for path, text in files.items() if text is not None}
 
 
 def _verdict(status: str, reason: str) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 `problem.meta` holds ``repository`` (a folder, or texts of files by path), ``bug`` (a diff that is
 applied to it; may be empty), ``roots`` (folders to import from), ``fail_to_pass`` and
 ``pass_to_pass`` (pytest's test ids) and ``hidden`` (tests that the model is not shown).
-`problem.answer` is the diff that fixes it. The response is one patch: search/replace blocks or a
+``calls`` are recorded calls of the changed function, for the hidden part of a verdict:
+``packages``, and ``functions`` with ``module``, ``name`` and ``calls``, pairs of packed arguments and
+outcomes. `problem.answer` is the diff that fixes it. The response is one patch: search/replace blocks or a
 unified diff.
 """
 
@@ -11,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -28,6 +29,7 @@ from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.code import GRACE_S, WORKER
 from r1lit.verifiers.pool import WorkerPool
 
+HIDDEN_S = 60.0
 MAX_FILE_BYTES = 1 << 20
 MAX_BYTES = 16 << 20
 LEFT_OUT = (".git", "__pycache__", ".tox", ".venv", "node_modules")
@@ -72,8 +74,20 @@ def files_of(problem: Problem) -> dict[str, str]:
         raise ValueError(f"bug: problem {problem.uid!r}: {error}") from error
 
 
-def check_task(problem: Problem) -> None:
-    """Check that ``problem.meta`` is a task.
+def mended_files(problem: Problem, before: Mapping[str, str]) -> dict[str, str]:
+    """Return the files that a task's fix changes, as they are then.
+
+    Raises:
+        ValueError: if the fix does not fit the repository.
+    """
+    try:
+        return apply_edits(before, read_patch(f"\n{problem.answer}"))
+    except PatchError as error:
+        raise ValueError(f"answer: problem {problem.uid!r}: {error}") from error
+
+
+def check_task(problem: Problem, tests_alone: bool = True) -> None:
+    """Check that ``problem.meta`` is a task, and has recorded calls unless tests decide alone.
 
     Raises:
         ValueError: naming the problem, the key and what would be right.
@@ -89,31 +103,22 @@ def check_task(problem: Problem) -> None:
                 f"meta.{key}: problem {problem.uid!r} has {str(value)[:60]!r}; a task of a"
                 f" repository needs {right}"
             )
+    calls = problem.meta.get("calls")
+    if not calls and tests_alone:
+        return
+    functions = calls.get("functions") if isinstance(calls, Mapping) else None
+    if not functions or not all(f.get("calls") for f in functions):
+        raise ValueError(
+            f"meta.calls: problem {problem.uid!r} has {str(calls)[:60]!r}, and tests alone can be"
+            " forged; make the task with r1lit.environments.make_repair, or set tests_alone: true"
+        )
 
 
-RESERVED = frozenset({
-    "_exit", "_getframe", "_pytest", "pytest", "unittest", "mock", "gc", "inspect", "ctypes",
-    "atexit", "builtins", "importlib", "exec", "eval", "compile", "globals", "modules", "settrace",
-    "setprofile", "quit", "abort", "kill", "killpg", "fork", "signal", "open", "fdopen",
-    "subprocess", "meta_path", "path_hooks", "posix",
-})  # fmt: skip
-_INNOCENT = frozenset(
-    f"__{name}__"
-    for name in (
-        "init", "name", "len", "iter", "next", "repr", "str", "all", "enter", "exit", "call", "doc",
-        "contains", "getitem", "setitem", "delitem", "add", "lt", "slots", "new", "hash", "wrapped",
-        "reversed",
-    )
-)  # fmt: skip
-_DUNDER = re.compile(r"__\w+__")
-
-
-def refusal(before: Mapping[str, str], changed: Mapping[str, str], guarded: bool = True) -> str:
+def refusal(before: Mapping[str, str], changed: Mapping[str, str]) -> str:
     """Say why changed files are refused; empty where they may be tested.
 
     Tests and what steers them stay as they are. New files stand in packages that exist: elsewhere
-    they could take the place of the standard library. With ``guarded``, a file may not begin to use
-    names by which a program ends, watches or forges its tests.
+    they could take the place of the standard library.
     """
     for path, source in changed.items():
         folder = path.rpartition("/")[0]
@@ -124,52 +129,39 @@ def refusal(before: Mapping[str, str], changed: Mapping[str, str], guarded: bool
         if path not in before and (not folder or f"{folder}/__init__.py" not in before):
             return f"{path}: a new file has to be in a package that exists"
         try:
-            new = _identifiers(source)
+            ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return f"{path}: does not parse: {error}"
-        try:
-            old = _identifiers(before.get(path, ""))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            old = set()
-        brought = sorted(
-            name
-            for name in new - old
-            if name in RESERVED or (_DUNDER.fullmatch(name) and name not in _INNOCENT)
-        )
-        if guarded and brought:
-            return f"{path}: brings {', '.join(brought)}, by which tests can be ended or forged"
     return ""
 
 
-def _identifiers(source: str) -> set[str]:
-    """Return the words of a program's code and short strings, without comments and docstrings."""
-    tree = ast.parse(source)
-    words: set[str] = set()
-    for node in ast.walk(tree):
-        for field in ("id", "attr", "name", "arg", "module", "asname"):
-            value = getattr(node, field, None)
-            if isinstance(value, str):
-                words.update(value.split("."))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 80:
-            words.update(re.findall(r"\w+", node.value) if " " not in node.value else ())
-    return words
+def refuse_guarded(guarded: object, instead: str) -> None:
+    """Refuse a key that is gone.
+
+    Raises:
+        ValueError: if it is there; the message says what to write.
+    """
+    if guarded is not None:
+        raise ValueError(f"guarded: {guarded!r} has no meaning any more; {instead}")
 
 
 class RepositoryVerifier(Verifier):
-    """Runs the tests of a repository on a patch, in at most ``num_workers`` sandboxes at once.
+    """Runs the tests of a repository on a patch, and then the calls of its task's hidden part.
 
-    Test files are those of the repository, whatever the patch; see `r1lit.sandbox.repository` for
-    what keeps a verdict from being forged. A run that reaches its CPU time is wrong, one that
-    reaches ``timeout_s`` of the clock has no verdict (``timeout``): training leaves its group out.
-    Programs cast no votes.
+    Test files are those of the repository, whatever the patch. Tests can be forged by the patched
+    code, the hidden part cannot: see `r1lit.sandbox.hidden_calls`. A run that reaches its CPU time
+    is wrong, and so is one that reaches ``timeout_s`` of the clock, if the tests end in that time
+    without the patch. If they do not, there is no verdict (``timeout``): training leaves the group
+    out. Programs cast no votes.
 
     Args:
         timeout_s: seconds that a patch's tests may take.
         num_workers: sandboxes at once.
         limits: of one run; by default half of ``timeout_s`` is CPU time.
         max_left_out: the share of a rollout's responses that may have no verdict; more end the run.
-        guarded: refuse patches that bring names by which a program ends or forges its tests.
+        tests_alone: take tasks without recorded calls. Their verdicts can be forged.
         delay_s: seconds that a verdict takes more: for studies of slow evaluation.
+        guarded: gone, and refused.
     """
 
     in_background = True
@@ -181,14 +173,20 @@ class RepositoryVerifier(Verifier):
         num_workers: int = 2,
         limits: Limits | None = None,
         max_left_out: float = 0.5,
-        guarded: bool = True,
+        tests_alone: bool = False,
         delay_s: float = 0.0,
+        guarded: bool | None = None,
     ) -> None:
+        refuse_guarded(
+            guarded, "leave it out, and write tests_alone: true for tasks without recorded calls"
+        )
         self.max_left_out = max_left_out
-        self.pool = WorkerPool(WORKER, num_workers, timeout_s + delay_s, GRACE_S)
         self.num_workers = num_workers
         self.limits = limits or Limits(wall_s=timeout_s, cpu_s=timeout_s / 2, processes=64)
-        self.guarded = guarded
+        # the tests, again without the patch if they hang, and the hidden part
+        patience = 4 * max(timeout_s, self.limits.wall_s) + HIDDEN_S + delay_s
+        self.pool = WorkerPool(WORKER, num_workers, patience, GRACE_S)
+        self.tests_alone = tests_alone
         self.delay_s = delay_s
 
     def check(self) -> None:
@@ -221,7 +219,7 @@ class RepositoryVerifier(Verifier):
         verdicts: dict[int, Verdict] = {}
         requests: dict[int, Mapping[str, Any]] = {}
         for row, (response, problem) in enumerate(zip(responses, problems, strict=True)):
-            check_task(problem)
+            check_task(problem, self.tests_alone)
             start = time.perf_counter()
             try:
                 edits = read_patch(response)
@@ -232,11 +230,11 @@ class RepositoryVerifier(Verifier):
             except PatchError as error:
                 verdicts[row] = conclude("unparsed", None, str(error), start)
                 continue
-            refused = refusal(before, changed, self.guarded)
+            refused = refusal(before, changed)
             if refused:
                 verdicts[row] = conclude("wrong", None, refused, start)
                 continue
-            requests[row] = self._request(before | changed, problem)
+            requests[row] = self._request(before, changed, problem)
         decided = self.decided(list(requests.values())) if requests else []
         for row, content in zip(requests, decided, strict=True):
             verdicts[row] = Verdict(**content)
@@ -249,16 +247,24 @@ class RepositoryVerifier(Verifier):
             for reply in self.pool.run(requests)
         ]
 
-    def _request(self, files: Mapping[str, str], problem: Problem) -> dict[str, Any]:
+    def _request(
+        self, before: Mapping[str, str], changed: Mapping[str, str], problem: Problem
+    ) -> dict[str, Any]:
         meta = problem.meta
+        mended = mended_files(problem, before) if meta.get("calls") else {}
+        touched = {*changed, *mended}
+        right = {**before, **mended}
+        hidden = {"right": {path: right.get(path) for path in touched}, **(meta.get("calls") or {})}
         return {
             "kind": "repository",
             "limits": asdict(self.limits),
-            "files": dict(files),
+            "files": {**before, **changed},
+            "unpatched": {path: before.get(path) for path in touched},
             "roots": list(meta.get("roots") or ("src", "")),
             "fail_to_pass": list(meta["fail_to_pass"]),
             "pass_to_pass": list(meta["pass_to_pass"]),
             "delay_s": self.delay_s,
+            "hidden": hidden if meta.get("calls") else None,
         }
 
     def close(self) -> None:

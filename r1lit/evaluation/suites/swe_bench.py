@@ -204,7 +204,7 @@ class Agentless(Environment):
         self.limits = Limits(wall_s=timeout_s, cpu_s=timeout_s / 2, processes=64)
         self.free = threading.BoundedSemaphore(num_workers)
         self.sandbox = LocalSandbox()
-        self.verifier = RepositoryVerifier(timeout_s, num_workers, guarded=False)
+        self.verifier = RepositoryVerifier(timeout_s, num_workers, tests_alone=True)
 
     def opening(self, problem: Problem) -> str | Conversation:
         """Return the issue, the tree, and the question for files."""
