@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from r1lit.problems import Problem
+from r1lit.sandbox.packing import pack_arguments, pack_outcome
 from r1lit.text.patches import reverse_diff, write_diff
 
 CORE = '''"""Numbers."""
@@ -72,6 +73,22 @@ FAIL = [f"{TEST}{name}" for name in ("test_total", "test_mean[values0]", "test_m
 FAIL += [f"{TEST}TestMore::test_one", f"{TEST}TestMore::test_hidden"]
 
 
+def _call(values: list[int], result: object) -> list[str]:
+    return [pack_arguments([values], {}), pack_outcome(("returned", result, [values], {}))]
+
+
+CALLS = {
+    "packages": [],
+    "functions": [
+        {
+            "module": "tally.core",
+            "name": "total",
+            "calls": [_call(v, sum(v)) for v in ([1, 2], [1, 3], [2, 2], [5], [5, 1])],
+        }
+    ],
+}
+
+
 def write_tally(folder: Path) -> Problem:
     """Write the package, and return the task to mend its ``total``."""
     for path, content in FILES.items():
@@ -90,6 +107,7 @@ def write_tally(folder: Path) -> Problem:
             "fail_to_pass": FAIL,
             "pass_to_pass": [f"{TEST}test_largest"],
             "hidden": [f"{TEST}TestMore::test_hidden"],
+            "calls": CALLS,
         },
     )
 

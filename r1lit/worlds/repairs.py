@@ -30,6 +30,7 @@ from r1lit.environments.repository import Repository, RepositoryEpisode
 from r1lit.errors import check_at_least
 from r1lit.files import Record, append_records, read_records
 from r1lit.sandbox import Limits
+from r1lit.sandbox.packing import pack_arguments, pack_outcome
 from r1lit.sandbox.repository import SuiteReport
 from r1lit.seeding import generator
 from r1lit.text.patches import write_diff
@@ -95,6 +96,15 @@ class Function:
             f"def {shown}():\n    assert {self.asserted}\n\n\n"
             f"def {more}():\n    assert [{name}(x) for x in range({len(TESTED)})] == {every}\n"
         )
+
+    @property
+    def calls(self) -> dict[str, Any]:
+        """Its calls with the inputs of the tests, for the hidden part of a verdict."""
+        pairs = [
+            [pack_arguments([x], {}), pack_outcome(("returned", value(self.expression, x), [x], {}))]
+            for x in TESTED
+        ]
+        return {"module": f"{PACKAGE}.{self.name}", "name": self.name, "calls": pairs}
 
     def bugs(self) -> list[str]:
         """Return the expressions that one change makes of its own and that the shown test finds."""
@@ -224,6 +234,7 @@ class WorldRepairs(ProblemSource):
                 "fail_to_pass": list(broken.ids),
                 "pass_to_pass": [i for f in functions if f is not broken for i in f.ids],
                 "hidden": [f.ids[1] for f in functions],
+                "calls": {"packages": [], "functions": [f.calls for f in functions]},
                 "kind": "reasoning",
             },
         )
@@ -403,21 +414,41 @@ class WorldRepositoryVerifier(RepositoryVerifier):
                 "files": files,
                 "fail_to_pass": [i for i in wanted if i.partition("::")[0] == path],
                 "pass_to_pass": [],
+                "unpatched": _within(request["unpatched"], files),
+                "hidden": _hidden_of(request["hidden"], files),
             }
             for path, files in parts_of(request["files"], wanted).items()
         ]
 
 
+def _within(texts: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+    return {path: text for path, text in texts.items() if path in files}
+
+
+def _hidden_of(hidden: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+    """Return the hidden part about the functions of some files."""
+    modules = {path.removesuffix(".py").replace("/", ".") for path in files}
+    functions = [f for f in hidden["functions"] if f["module"] in modules]
+    return {**hidden, "functions": functions, "right": _within(hidden["right"], files)}
+
+
 def _key(part: Mapping[str, Any]) -> str:
-    """Return what names a verdict: files and tests, not limits or delays."""
-    return _hash([part["files"], part["fail_to_pass"]])
+    """Return what names a verdict: files, tests and calls, not limits or delays."""
+    return _hash([part["files"], part["fail_to_pass"], part["hidden"]["functions"]])
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return one request for the tests of several."""
-    files = {path: text for part in parts for path, text in part["files"].items()}
+
+    def both(key: str, within: Sequence[Mapping[str, Any]] = parts) -> dict[str, Any]:
+        return {path: text for part in within for path, text in part[key].items()}
+
+    hidden = [part["hidden"] for part in parts]
+    functions = [f for h in hidden for f in h["functions"]]
     return {
         **parts[0],
-        "files": files,
+        "files": both("files"),
+        "unpatched": both("unpatched"),
+        "hidden": {**hidden[0], "functions": functions, "right": both("right", hidden)},
         "fail_to_pass": [i for p in parts for i in p["fail_to_pass"]],
     }
