@@ -73,8 +73,8 @@ FAIL = [f"{TEST}{name}" for name in ("test_total", "test_mean[values0]", "test_m
 FAIL += [f"{TEST}TestMore::test_one", f"{TEST}TestMore::test_hidden"]
 
 
-def _call(values: list[int], result: object) -> list[str]:
-    return [pack_arguments([values], {}), pack_outcome(("returned", result, [values], {}))]
+def _call(values: list[int], result: object) -> list[object]:
+    return [pack_arguments([values], {}), pack_outcome(("returned", result, [values], {})), True]
 
 
 CALLS = {

@@ -35,8 +35,9 @@ class RepositoryTasks(ProblemSource):
     mends it), ``FAIL_TO_PASS`` and ``PASS_TO_PASS`` (lists, or lists as JSON), and ``test_patch``,
     which brings the tests. A row with ``image_name`` is SWE-smith's: its ``patch`` makes the bug.
     Rows of `r1lit.environments.make_repair` have ``bug``, ``roots``, ``hidden``, ``calls``,
-    ``context`` and ``split`` besides. Rows without ``calls`` need a verifier with ``tests_alone``. Tests have pytest's ids and run in the sandbox, with the packages that are
-    installed; where tasks need containers, SWE-bench's own harness decides.
+    ``context`` and ``split`` besides. Rows without ``calls`` need a verifier with ``tests_alone``.
+    Tests have pytest's ids and run in the sandbox, with the packages that are installed; where
+    tasks need containers, SWE-bench's own harness decides.
 
     Args:
         path: a table, as `r1lit.data.tables` reads them.

@@ -38,7 +38,7 @@ from tqdm.auto import tqdm
 from r1lit.console import run_script
 from r1lit.environments.code_changes import Change, changes
 from r1lit.environments.libraries import fetch, library_of
-from r1lit.environments.record_calls import Repaired, record
+from r1lit.environments.record_calls import Repaired, recorded_calls
 from r1lit.files import Record, append_records, held, keep_records, replace_file
 from r1lit.sandbox import Limits, LocalSandbox, SandboxError
 from r1lit.sandbox.pytest_main import FOLDER
@@ -184,12 +184,19 @@ def attempt(
     again = run([*broken, *kept])
     if broken != [t for t in (*broken, *kept) if (again.outcomes or {}).get(t) != "passed"]:
         return UNSTEADY, None
-    calls = _recorded(sandbox, suite, change, [*broken, *(t for t in near if t not in broken)], seed)
+    # where importing the library runs the change, all tests are near
+    calling = [*broken, *(t for t in near if t not in broken and len(near) < len(suite.stable))]
+    calls = _recorded(sandbox, suite, change, calling, seed)
     if calls is None and not tests_alone:
         return NOT_PLAIN, None
-    request = {"files": dict(suite.files), "roots": suite.roots, "unpatched": broken_file}
-    request |= {"fail_to_pass": broken, "pass_to_pass": kept}
-    request |= {"hidden": {**calls, "right": fixed} if calls else None}
+    request = {
+        "files": dict(suite.files),
+        "roots": suite.roots,
+        "fail_to_pass": broken,
+        "pass_to_pass": kept,
+        "unpatched": broken_file,
+        "hidden": {**calls, "right": fixed} if calls else None,
+    }
     if grade(sandbox, request, suite.limits)["status"] != "right":
         return NOT_MENDED, None
     failures = [report.details, again.details]
@@ -204,7 +211,7 @@ def _recorded(
     changed = {**right, change.path: change.applied(right[change.path])}
     repaired = Repaired(right=right, changed=changed, roots=suite.roots, limits=suite.limits)
     place = (change.path, change.first, change.last)
-    return record(sandbox, repaired, place, tests[:MOST_RECORDED], seed)
+    return recorded_calls(sandbox, repaired, place, tests[:MOST_RECORDED], seed)
 
 
 def _row(

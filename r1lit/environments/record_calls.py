@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from r1lit.sandbox import Limits, LocalSandbox, SandboxError
@@ -22,13 +22,13 @@ from r1lit.sandbox.hidden_calls import (
     is_sure,
     of_trusted,
     opened,
-    same,
 )
 from r1lit.sandbox.repository import function_of, is_test, run_suite
+from r1lit.sandbox.same_outcomes import same
 
-MOST_FUNCTIONS = 4
+MOST_FUNCTIONS = 8
 MOST_CALLS = 40
-DRAWS, LEAST_TELLING = 3, 2
+DRAWS, LEAST_TELLING = 4, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Repaired:
         return first, second
 
 
-def record(
+def recorded_calls(
     sandbox: LocalSandbox,
     repaired: Repaired,
     place: tuple[str, int, int],
@@ -59,8 +59,9 @@ def record(
 ) -> dict[str, Any] | None:
     """Return the calls of the code at ``place`` (path, first and last line) that tests cause.
 
-    They are what ``meta.calls`` of a problem holds: ``packages``, and ``functions`` with ``module``,
-    ``name`` and ``calls``. None if there are no calls of plain data that tell the change.
+    They are what ``meta.calls`` of a problem holds: ``packages``, and ``functions`` with
+    ``module``, ``name`` and ``calls``. None if there are no calls of plain data that tell the
+    change.
     """
     report = run_suite(
         sandbox,
@@ -96,7 +97,7 @@ def _kept(
     rng.shuffle(sure)
     sure.sort(key=lambda n: same(right[n], unpatched[n]))  # those that tell the change first
     kept = [
-        Call(calls[n].module, calls[n].name, calls[n].arguments, right[n])
+        replace(calls[n], recorded=right[n], tells=not same(right[n], unpatched[n]))
         for n in sorted(sure[:MOST_CALLS])
     ]
     if not kept:
@@ -107,8 +108,8 @@ def _kept(
         for _ in range(DRAWS if kept else 0):
             if len(draw(container, roots, kept, limits, rng).telling) < LEAST_TELLING:
                 return None
-    pairs = [[call.arguments, json.dumps(call.recorded)] for call in kept]
-    function = {"module": calls[0].module, "name": calls[0].name, "calls": pairs}
+    rows = [[call.arguments, json.dumps(call.recorded), call.tells] for call in kept]
+    function = {"module": calls[0].module, "name": calls[0].name, "calls": rows}
     return {"packages": packages, "functions": [function]} if kept else None
 
 

@@ -1,10 +1,10 @@
 """The program that calls functions of a repository, inside a sandbox: ``main.py`` there.
 
 It reads one JSON object: the ``folder`` of the repository, ``roots`` to import from, ``calls`` as
-module, function and packed arguments, ``seconds`` for a call (0 for no limit) and ``total_s``, after
-which no further call begins (0 for none). It prints one: ``outcomes``, and ``packages``, those that
-were imported. An outcome is a packed tuple of ``returned``, the result, and the arguments as the
-call left them; or ``["raised", class]``; or ``["none", reason]``.
+module, function and packed arguments, ``seconds`` for a call (0 for no limit) and ``total_s``,
+after which no further call begins (0 for none). It prints one: ``outcomes``, and ``packages``,
+those that were imported. An outcome is a packed tuple of ``returned``, the result, and the
+arguments as the call left them; or ``["raised", class]``; or ``["none", reason]``.
 
 Nothing in this process is secret: it has no expected value, no test and no key.
 """
@@ -33,8 +33,7 @@ def _stop(*_: object) -> None:
 def outcome_of(module: str, name: str, arguments: str) -> str:
     """Return what a call comes to, as JSON text."""
     try:
-        function = packing.named(module, name)
-        function = getattr(function, "fget", None) or getattr(function, "__func__", function)
+        function = packing.callee(module, name)
         positional, keywords = packing.unpack(arguments)
     except Exception as error:
         return json.dumps(["none", f"cannot be called: {error!r}"[:300]])

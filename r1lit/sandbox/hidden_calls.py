@@ -19,10 +19,9 @@ tested process ran, and the same as recorded.
 from __future__ import annotations
 
 import json
-import math
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,31 +29,33 @@ from typing import Any
 from r1lit.sandbox.base import Limits, Outcome, SandboxError
 from r1lit.sandbox.grading import describe_exit
 from r1lit.sandbox.local import START_SECONDS, Container, LocalSandbox, packages
+from r1lit.sandbox.same_outcomes import Tree, same
 from r1lit.sandbox.variations import variation
 
 CALL_S, TOTAL_S = 0.2, 10.0
-CANDIDATES = 160
+CANDIDATES = 300
 MOST_FRESH = 24
 ROUNDS = 3
 _ROOM = Path(__file__).parent
 _PACKING = ("packing.py", "plain.py")
-TOLERANCE = 1e-9
-Tree = Any
-"""A packed outcome: JSON."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call: the function by module and name, its packed arguments, and what was recorded."""
+    """A call: the function by module and name, its packed arguments, and what was recorded.
+
+    ``tells`` is whether the bug shows in it.
+    """
 
     module: str
     name: str
     arguments: str
     recorded: Tree = None
+    tells: bool = False
 
     @property
     def question(self) -> list[str]:
-        """What a process is asked."""
+        """The part of it that a process is sent."""
         return [self.module, self.name, self.arguments]
 
 
@@ -81,7 +82,7 @@ def packing_files() -> dict[str, str]:
 
 
 def opened(sandbox: LocalSandbox, sources: Sources, *more: Sources) -> Container:
-    """Return a sandbox with the files of some sources, in the folders ``0``, ``1`` …"""
+    """Return a sandbox with the files of some sources, in folders named by numbers."""
     size = sum(len(text) for own in (sources, *more) for text in own.files.values())
     container = sandbox.open(max(64 << 20, 4 * size), packages=sources.shown())
     container.put("main.py", (_ROOM / "call_main.py").read_text())
@@ -103,9 +104,13 @@ def ask(
     trusted: bool,
 ) -> Outcome:
     """Return how the process that makes some calls with the files ``number`` ended."""
-    request = {"folder": f"/program/{number}", "roots": list(roots)}
-    request |= {"calls": [call.question for call in calls]}
-    request |= {"seconds": CALL_S * trusted, "total_s": TOTAL_S * trusted}
+    request = {
+        "folder": f"/program/{number}",
+        "roots": list(roots),
+        "calls": [call.question for call in calls],
+        "seconds": CALL_S * trusted,
+        "total_s": TOTAL_S * trusted,
+    }
     container.start({"mode": "main", "files": ["main.py"]}, limits, json.dumps(request).encode())
     return container.outcome(limits.wall_s + START_SECONDS)
 
@@ -139,98 +144,6 @@ def of_trusted(
     return found, _parsed(outcome)["packages"]
 
 
-def same(expected: Tree, found: Tree) -> bool:
-    """Return whether two outcomes are the same, where ``found`` may be any JSON.
-
-    Types are exact: ``True``, ``1`` and ``1.0`` differ. Sets, and dictionaries as in Python, have
-    no order. Fractions agree to 1e-9, for sums may be taken in another order; NaN equals NaN.
-    """
-    try:
-        if not _alike(expected, found) or isinstance(expected[0], str):
-            return _identical(expected, found)  # raised, or none
-        tree, things = expected
-        return _same_value(tree, found[0]) and _same_all(things, found[1], _same_thing)
-    except RecursionError:
-        return False
-
-
-def _alike(expected: Tree, found: Tree) -> bool:
-    """Return whether both are lists of one length."""
-    return isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found)
-
-
-def _same_all(expected: Tree, found: Tree, equal: Callable[[Tree, Tree], bool]) -> bool:
-    return _alike(expected, found) and all(map(equal, expected, found))
-
-
-def _identical(expected: Tree, found: Tree) -> bool:
-    if isinstance(expected, list):
-        return _same_all(expected, found, _identical)
-    return type(expected) is type(found) and bool(expected == found)
-
-
-def _same_thing(expected: Tree, found: Tree) -> bool:
-    """Compare what `r1lit.sandbox.packing` refers to: the last part of some is a value."""
-    if expected[0] not in ("instance", "items"):
-        return _identical(expected, found)
-    same_head = _alike(expected, found) and _identical(expected[:-1], found[:-1])
-    return same_head and _same_value(expected[-1], found[-1])
-
-
-def _same_value(expected: Tree, found: Tree) -> bool:
-    """Compare values of `r1lit.sandbox.plain`; of those with names and numbers, these first."""
-    if not isinstance(expected, list) or not _alike(expected, found):
-        return _identical(expected, found)
-    (tag, content), (other_tag, other) = expected, found
-    if tag != other_tag:
-        return False
-    if tag in ("f", "c"):
-        return _close(content, other)
-    if tag in ("s", "z", "dk"):
-        return _same_without_order(content, other, _same_value)
-    if tag == "d":
-        return _same_without_order(content, other, _same_pair)
-    if tag in ("l", "t", "dv", "di"):
-        return _same_all(content, other, _same_value)
-    if tag in ("n", "q", "k"):  # the last part holds values
-        return (
-            _alike(content, other)
-            and _identical(content[:-1], other[:-1])
-            and _same_all(content[-1], other[-1], _same_value)
-        )
-    return _identical(expected, found)
-
-
-def _same_pair(expected: Tree, found: Tree) -> bool:
-    return _same_all(expected, found, _same_value)
-
-
-def _same_without_order(expected: Tree, found: Tree, equal: Callable[[Tree, Tree], bool]) -> bool:
-    """Compare items of a set, or pairs of a dictionary: no key is there twice."""
-    if not _alike(expected, found):
-        return False
-    return _same_all(sorted(expected, key=json.dumps), sorted(found, key=json.dumps), equal)
-
-
-def _close(expected: Any, found: Any) -> bool:
-    """Compare fractions, or the two parts of complex ones, which are texts of `float.hex`."""
-    if isinstance(expected, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(expected)
-            and all(map(_close, expected, found))
-        )
-    if not isinstance(found, str) or len(found) > 40:
-        return False
-    try:
-        value, other = float.fromhex(expected), float.fromhex(found)
-    except (ValueError, OverflowError):
-        return False
-    if math.isnan(value) or math.isnan(other):
-        return math.isnan(value) and math.isnan(other)
-    return math.isclose(value, other, rel_tol=TOLERANCE, abs_tol=1e-12)
-
-
 def is_sure(outcome: Tree, raised: Sequence[Tree]) -> bool:
     """Return whether an outcome of the right code decides: data, or an exception that tests know.
 
@@ -245,23 +158,28 @@ def is_sure(outcome: Tree, raised: Sequence[Tree]) -> bool:
 def recorded_calls(hidden: Mapping[str, Any]) -> list[Call]:
     """Return the calls of a task that were recorded with the right code."""
     return [
-        Call(function["module"], function["name"], arguments, json.loads(outcome))
+        Call(function["module"], function["name"], arguments, json.loads(outcome), bool(tells))
         for function in hidden["functions"]
-        for arguments, outcome in function["calls"]
+        for arguments, outcome, tells in function["calls"]
     ]
 
 
 def fresh_calls(calls: Sequence[Call], most: int, rng: random.Random) -> list[Call]:
-    """Return new calls of the functions of some that were recorded, none of which is one."""
-    by_function: dict[tuple[str, str], list[str]] = {}
+    """Return new calls of the functions of some that were recorded, none of which is one.
+
+    Half of them are variations of calls in which the bug shows, where there are any.
+    """
+    by_function: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
-        by_function.setdefault((call.module, call.name), []).append(call.arguments)
+        by_function.setdefault((call.module, call.name), []).append(call)
     known = {(call.module, call.name, json.dumps(json.loads(call.arguments))) for call in calls}
     found: dict[tuple[str, str, str], Call] = {}
     functions = sorted(by_function.items())
     for number in range(2 * most):
-        (module, name), texts = functions[number % len(functions)]
-        text = variation(texts, rng)
+        (module, name), own = functions[number % len(functions)]
+        texts = [call.arguments for call in own]
+        telling = [call.arguments for call in own if call.tells] or texts
+        text = variation(rng.choice(telling if rng.random() < 0.5 else texts), texts, rng)
         if (module, name, text) not in known:
             found[module, name, text] = Call(module, name, text)
         if len(found) == most:
@@ -315,7 +233,8 @@ def draw(
 def _varied(numbers: Sequence[int], outcomes: Sequence[Tree]) -> list[int]:
     """Return numbers with those of an outcome that none before has first."""
     seen: set[str] = set()
-    first, others = [], []
+    first: list[int] = []
+    others: list[int] = []
     for number in numbers:
         text = json.dumps(outcomes[number])
         (others if text in seen else first).append(number)
@@ -337,10 +256,15 @@ def refused(
         SandboxError: if the right code gives no outcomes, or no fresh call shows the bug.
     """
     hidden, roots = request["hidden"], request["roots"]
+    changed_paths, mended = request["unpatched"].keys(), {*hidden["right"].values()}
 
     def sources(changed: Mapping[str, str | None]) -> Sources:
         files = {**patched, **changed}
-        kept = {path: text for path, text in files.items() if text is not None}
+        kept = {
+            path: text
+            for path, text in files.items()
+            if text is not None and (path in changed_paths or text not in mended)
+        }
         return Sources(files=kept, roots=roots, packages=hidden["packages"])
 
     right, unpatched = sources(hidden["right"]), sources(request["unpatched"])

@@ -87,6 +87,12 @@ def named(module: str, name: str) -> Any:
     return getattr(owner, last)
 
 
+def callee(module: str, name: str) -> Any:
+    """Return the function that a name stands for: a property's, or one without its class bound."""
+    found = named(module, name)
+    return getattr(found, "fget", None) or getattr(found, "__func__", found)
+
+
 def _pack(value: Any, items: bool) -> str:
     things: list[Any] = []
     numbers: dict[int, int] = {}

@@ -1,10 +1,10 @@
 """The program that runs a repository's tests, inside a sandbox: ``main.py`` there.
 
 It reads one JSON object: ``roots`` to import from, test ``files``, the functions to ``keep`` as
-``file::Class::name`` or ``name``, ``details``, ``calls``, ``recorded``, the ``tests`` whose calls are
-no calls of the library, and a ``key``. It prints one: the key, ``outcomes`` by test id, in ``details`` the end of each failure, in ``calls`` which
-test functions call which code, and in ``recorded`` the arguments of some calls. Tests see neither
-stream.
+``file::Class::name`` or ``name``, ``details``, ``calls``, ``recorded``, the ``tests`` whose own
+calls are not recorded, and a ``key``. It prints one: the key, ``outcomes`` by test id, in
+``details`` the end of each failure, in ``calls`` which test functions call which code, and in
+``recorded`` the arguments of some calls. Tests see neither stream.
 """
 
 import inspect
@@ -15,6 +15,7 @@ from collections import defaultdict
 from typing import Any
 
 FOLDER = "/program/repository"
+GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class Outcomes:
@@ -86,18 +87,19 @@ class Calls:
 
 
 class Recorder:
-    """A plugin that keeps the calls of some code, and of the functions that led to each.
+    """A plugin that keeps the calls of some code, of the functions that led to it, and of tests.
 
     ``recorded`` is ``[path, first line, last line]``. A function that led to a call counts with the
-    arguments that it has by then. Functions of test files and those within others are left out.
+    arguments that it has by then. Functions that tests call come last: what runs when a module is
+    imported shows in them alone. Those of test files and those within others are left out.
     """
 
-    most_calls, most_characters, most_above = 400, 10_000, 6
+    most_calls, most_characters, most_above, from_tests = 400, 10_000, 6, 50
 
     def __init__(self, recorded: list[Any], tests: list[str]) -> None:
-        from r1lit.sandbox.packing import pack_arguments  # it is there where calls are recorded
+        from r1lit.sandbox import packing  # it is there where calls are recorded
 
-        self.pack = pack_arguments
+        self.packing = packing
         path, self.first, self.last = recorded
         self.path = f"{FOLDER}/{path}"
         self.tests = {f"{FOLDER}/{path}" for path in tests}
@@ -111,57 +113,80 @@ class Recorder:
     def profile(self, frame: Any, event: str, _: object) -> None:
         """Keep a call; for `sys.setprofile`."""
         code = frame.f_code
-        if event != "call" or not self.begun or code.co_filename != self.path:
+        if event != "call" or not self.begun or not code.co_filename.startswith(f"{FOLDER}/"):
             return
-        if self.first <= code.co_firstlineno <= self.last:
-            sys.setprofile(None)  # what packs arguments is not recorded
-            try:
-                self._keep(frame)
-            finally:
-                sys.setprofile(self.profile)
+        is_watched = (
+            code.co_filename == self.path and self.first <= code.co_firstlineno <= self.last
+        )
+        is_direct = frame.f_back is not None and frame.f_back.f_code.co_filename in self.tests
+        if not is_watched and not is_direct:
+            return
+        sys.setprofile(None)  # what packs arguments is not recorded
+        try:
+            if is_direct and code.co_filename not in self.tests:
+                self._keep(frame, self.from_tests)
+            if is_watched:
+                self._keep_above(frame)
+        finally:
+            sys.setprofile(self.profile)
 
-    def _keep(self, frame: Any) -> None:
+    def _keep_above(self, frame: Any) -> None:
         distance, above = 0, frame
         while above is not None and distance < self.most_above:
-            code = above.f_code
-            if code.co_filename.startswith(f"{FOLDER}/"):
-                if code.co_filename in self.tests:
-                    return
-                if "<" not in code.co_qualname:
-                    self._keep_arguments(above, distance)
+            path = above.f_code.co_filename
+            if path in self.tests:
+                return
+            if path.startswith(f"{FOLDER}/"):
+                self._keep(above, distance)
                 distance += 1
             above = above.f_back
 
-    def _keep_arguments(self, frame: Any, distance: int) -> None:
-        key = (frame.f_globals.get("__name__", ""), frame.f_code.co_qualname)
+    def _keep(self, frame: Any, distance: int) -> None:
+        code = frame.f_code
+        is_resumed = code.co_flags & GENERATORS and frame.f_lineno > code.co_firstlineno
+        if "<" in code.co_qualname or is_resumed:
+            return
+        key = (frame.f_globals.get("__name__", ""), code.co_qualname)
         function = self.found.setdefault(key, {"distance": distance, "calls": {}})
         function["distance"] = min(function["distance"], distance)
         if len(function["calls"]) >= self.most_calls:
             return
         try:
-            text = self.pack(*_arguments_of(frame))
+            text = self.packing.pack_arguments(*self._arguments(frame, key))
         except Exception:  # whatever an object does that is looked at: it is not plain data
             return
         if len(text) <= self.most_characters:
             function["calls"][text] = None
 
+    def _arguments(self, frame: Any, key: tuple[str, str]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the positional arguments and keywords of a frame, without those that are defaults.
+
+        A default may be anything, such as a module.
+        """
+        code, values = frame.f_code, frame.f_locals
+        names = iter(code.co_varnames)
+        function = inspect.unwrap(self.packing.callee(*key))
+        positional = [next(names) for _ in range(code.co_argcount)]
+        by_name = [next(names) for _ in range(code.co_kwonlyargcount)]
+        defaults = dict(getattr(function, "__kwdefaults__", None) or {})
+        own = getattr(function, "__defaults__", None) or ()
+        defaults |= zip(positional[len(positional) - len(own) :], own, strict=False)
+        more = list(values[next(names)]) if code.co_flags & inspect.CO_VARARGS else []
+        keywords = dict(values[next(names)]) if code.co_flags & inspect.CO_VARKEYWORDS else {}
+        count = len(positional)
+        while not more and count > code.co_posonlyargcount:
+            name = positional[count - 1]
+            if name not in defaults:
+                break
+            by_name.append(name)
+            count -= 1
+        given = {n: values[n] for n in by_name if n not in defaults or values[n] is not defaults[n]}
+        return [*(values[name] for name in positional[:count]), *more], {**given, **keywords}
+
     def report(self) -> list[Any]:
         """Return ``[module, function, distance, arguments of its calls]`` by distance."""
         found = [[*key, f["distance"], list(f["calls"])] for key, f in self.found.items()]
         return sorted(found, key=lambda row: row[2])
-
-
-def _arguments_of(frame: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional arguments and the keywords that a frame was called with."""
-    code, values = frame.f_code, frame.f_locals
-    names = iter(code.co_varnames)
-    positional = [values[next(names)] for _ in range(code.co_argcount)]
-    keywords = {name: values[name] for _, name in zip(range(code.co_kwonlyargcount), names)}
-    if code.co_flags & inspect.CO_VARARGS:
-        positional += values[next(names)]
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        keywords |= values[next(names)]
-    return positional, keywords
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """Fresh arguments: variations of packed ones that keep their types and, mostly, their form.
 
-A variation changes letters to letters and digits to digits, everywhere alike, so that a pattern
-still matches the text beside it; or it changes one part: a number, a character, an element; or it
-takes an argument of another recorded call. A sorted list of arguments stays sorted, one without
-repetition stays so, and no number changes its sign: the contract of a function is not known.
+A variation changes letters to letters and digits to digits, or one word to another, everywhere
+alike, so that a pattern still matches the text beside it; or it changes one part: a number, a
+character, an element; or it takes an argument of another recorded call. A sorted list stays sorted,
+one without repetition stays so, and no number changes its sign: the contract of a function is not
+known.
 Whether a variation makes sense is decided by the right code: see `r1lit.sandbox.hidden_calls`.
 """
 
@@ -11,22 +12,27 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 SEQUENCES = ("l", "t", "s", "z")
+_WORD = re.compile(r"[A-Za-z]+|[0-9]+")
 _ALPHABETS = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 
 
-def variation(texts: Sequence[str], rng: random.Random) -> str:
-    """Return new packed arguments, made of one or two of some that were recorded."""
-    tree, things = json.loads(rng.choice(texts))
+def variation(text: str, texts: Sequence[str], rng: random.Random) -> str:
+    """Return new packed arguments, made of recorded ones and sometimes of one of others."""
+    tree, things = json.loads(text)
     if rng.random() < 0.3:
         _take_argument(tree, things, json.loads(rng.choice(texts)), rng)
-    if rng.random() < 0.5:
+    how = rng.random()
+    if how < 0.25:
         tree = _substituted(tree, _substitution(rng))
-    if rng.random() < 0.7:
+    elif how < 0.6:
+        tree = _with_another_word(tree, rng)
+    if how > 0.5 or rng.random() < 0.5:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             tree = _with_one_change(tree, rng)
     return json.dumps([tree, things])
@@ -76,6 +82,32 @@ def _substituted(tree: Any, table: dict[int, str]) -> Any:
     return tree
 
 
+def _with_another_word(tree: Any, rng: random.Random) -> Any:
+    """Return a tree with one word, or one number in a text, replaced wherever it stands."""
+    texts = [part for part in _parts(tree) if isinstance(part, str)]
+    keys = [key for part in _parts(tree) if isinstance(part, list) and part[0] == "d"
+            for key, _ in part[1] if isinstance(key, str)]  # fmt: skip
+    words = [word for text in (*texts, *keys) for word in _WORD.findall(text)]
+    if not words:
+        return tree
+    old = rng.choice(words)
+    new = "".join(_alike(c, rng) for c in old) + rng.choice(("", "", old[-1]))
+    pattern = re.compile(rf"(?<![^\W_]){re.escape(old)}(?![^\W_])")
+
+    def renamed(part: Any) -> Any:
+        if isinstance(part, str):
+            return pattern.sub(new, part)
+        if isinstance(part, list) and part[0] in SEQUENCES:
+            return [part[0], [renamed(item) for item in part[1]]]
+        if isinstance(part, list) and part[0] == "d":
+            return ["d", [[renamed(key), renamed(value)] for key, value in _pairs(part)]]
+        return part
+
+    arguments, keywords = tree[1]
+    named = ["d", [[key, renamed(value)] for key, value in _pairs(keywords)]]
+    return ["t", [renamed(arguments), named]]
+
+
 def _pairs(tree: Any) -> list[tuple[Any, Any]]:
     return [(pair[0], pair[1]) for pair in tree[1]]
 
@@ -121,7 +153,9 @@ def _changed(value: Any, rng: random.Random) -> Any:
 def _changed_number(number: int, rng: random.Random) -> int:
     """Return another whole number of the same sign and about the same size; 0 may become 1 to 9."""
     size = abs(number)
-    found = rng.choice((size + 1, size - 1, rng.randint(0, 2 * size + 9), rng.randint(0, 10)))
+    far = size + rng.randint(1, 9) * rng.choice((10, 100, 1000))  # with the same last digits
+    near = (size + 1, size - 1, rng.randint(0, 2 * size + 9), rng.randint(0, 10))
+    found = rng.choice((*near, far))
     found = max(found, 1 if size else 0)
     return -found if number < 0 else found
 

@@ -4,9 +4,9 @@
 applied to it; may be empty), ``roots`` (folders to import from), ``fail_to_pass`` and
 ``pass_to_pass`` (pytest's test ids) and ``hidden`` (tests that the model is not shown).
 ``calls`` are recorded calls of the changed function, for the hidden part of a verdict:
-``packages``, and ``functions`` with ``module``, ``name`` and ``calls``, pairs of packed arguments and
-outcomes. `problem.answer` is the diff that fixes it. The response is one patch: search/replace blocks or a
-unified diff.
+``packages``, and ``functions`` with ``module``, ``name`` and ``calls``, rows of packed
+arguments, outcome, and whether the bug shows. `problem.answer` is the diff that fixes it. The
+response is one patch: search/replace blocks or a unified diff.
 """
 
 from __future__ import annotations

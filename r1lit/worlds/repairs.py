@@ -100,11 +100,12 @@ class Function:
     @property
     def calls(self) -> dict[str, Any]:
         """Its calls with the inputs of the tests, for the hidden part of a verdict."""
-        pairs = [
-            [pack_arguments([x], {}), pack_outcome(("returned", value(self.expression, x), [x], {}))]
-            for x in TESTED
-        ]
-        return {"module": f"{PACKAGE}.{self.name}", "name": self.name, "calls": pairs}
+
+        def outcome(x: int) -> str:
+            return pack_outcome(("returned", value(self.expression, x), [x], {}))
+
+        rows = [[pack_arguments([x], {}), outcome(x), False] for x in TESTED]
+        return {"module": f"{PACKAGE}.{self.name}", "name": self.name, "calls": rows}
 
     def bugs(self) -> list[str]:
         """Return the expressions that one change makes of its own and that the shown test finds."""

@@ -4,6 +4,7 @@ Each is the code of a module's beginning and the body of `total`. ``FORGED`` mak
 patched code can, so that the hidden part has to find the bug.
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 FORGED = """
@@ -332,6 +333,7 @@ HANGS: dict[str, tuple[str, str]] = {
         BUG,
     ),
     "children that sleep": (
-        f"import os, time\nif {IN_HIDDEN}:\n    os.fork() or time.sleep(600)\n    os.wait()", BUG
+        f"import os, time\nif {IN_HIDDEN}:\n    os.fork() or time.sleep(600)\n    os.wait()",
+        BUG,
     ),
 }

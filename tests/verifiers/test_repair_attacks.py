@@ -7,7 +7,7 @@ from repair_attacks import ATTACKS, BUG, FORGED, HANGS
 from tally import BUGGY, CORE, write_tally
 
 from r1lit.problems import Problem, Verdict
-from r1lit.sandbox.hidden_calls import same
+from r1lit.sandbox.same_outcomes import same
 from r1lit.text.patches import write_diff
 from r1lit.verifiers import RepositoryVerifier
 
@@ -30,7 +30,9 @@ def patch(code: str, body: str) -> str:
 def verdicts(problem) -> dict[str, Verdict]:
     """All verdicts: two sandboxes at once are faster than one after the other."""
     verifier = RepositoryVerifier(timeout_s=60, num_workers=2)
-    texts = {name: patch(*attack) for name, attack in {"nothing more": ("", BUG), **ATTACKS}.items()}
+    texts = {
+        name: patch(*attack) for name, attack in {"nothing more": ("", BUG), **ATTACKS}.items()
+    }
     try:
         found = verifier.verify_batch(list(texts.values()), [problem] * len(texts))
     finally:

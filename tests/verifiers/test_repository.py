@@ -9,6 +9,7 @@ import pytest
 from tally import FAIL, FILES, GOLD, LINE, MENDED, write_tally
 
 from r1lit.data import RepositoryTasks
+from r1lit.environments import Repository
 from r1lit.problems import Problem
 from r1lit.text.patches import PatchError, apply_edits, read_patch, reverse_diff, write_diff
 from r1lit.verifiers import RepositoryVerifier
@@ -20,14 +21,10 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 
 @pytest.fixture(scope="module")
-def verifiers():
-    made = {
-        guarded: RepositoryVerifier(timeout_s=60, num_workers=2, guarded=guarded)
-        for guarded in (True, False)
-    }
+def verifier():
+    made = RepositoryVerifier(timeout_s=60, num_workers=2)
     yield made
-    for verifier in made.values():
-        verifier.close()
+    made.close()
 
 
 def block(old: str, new: str, path: str = "tally/core.py") -> str:
@@ -53,8 +50,8 @@ RETURN = "    return result\n"
         (block(LINE, MENDED, "tally/cor.py"), "unparsed", "there is no such file"),
     ],
 )
-def test_a_patch_is_right_if_all_tests_pass(problem, verifiers, response, status, reason):
-    verdict = verifiers[True].verify(response, problem)
+def test_a_patch_is_right_if_all_tests_pass(problem, verifier, response, status, reason):
+    verdict = verifier.verify(response, problem)
     assert verdict.status == status and reason in verdict.reason, verdict
     assert verdict.value == float(status == "right")
 
@@ -126,33 +123,55 @@ LONG = {"a hang": pytest.mark.long}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONG.get(name, ())) for name in ATTACKS])
-def test_no_attack_is_paid(problem, verifiers, name):
-    """Neither where such patches are refused by their names, nor where they run."""
-    refused = verifiers[True].verify(attack(ATTACKS[name]), problem)
+def test_no_attack_is_paid(problem, verifier, name):
+    """`repair_attacks` has more, and those of the hidden part."""
     if name == "a hang":
-        verifiers = {False: RepositoryVerifier(timeout_s=8, num_workers=1, guarded=False)}
-    ran = verifiers[False].verify(attack(ATTACKS[name]), problem)
+        verifier = RepositoryVerifier(timeout_s=8, num_workers=1)
+    verdict = verifier.verify(attack(ATTACKS[name]), problem)
     if name == "a hang":
-        verifiers[False].close()
-    assert refused.value == ran.value == 0.0
-    assert refused.status in ("wrong", "timeout") and ran.status in ("wrong", "timeout"), ran
-    forged = ("forged reports", "no assertion of unittest fails", "nothing has to raise")
-    assert ("forged" in ran.reason) == (name in forged), ran
+        verifier.close()
+    assert (verdict.status, verdict.value) == ("wrong", 0.0), verdict
+    assert ("hidden part" in verdict.reason) == (name == "forged reports"), verdict
 
 
-def test_what_equals_everything_is_found(problem, verifiers):
+def test_what_equals_everything_is_found(problem, verifier):
     patch = attack(EQUALS_ALL) + block(RETURN, "    return Same(result)\n")
-    assert "brings __eq__" in verifiers[True].verify(patch, problem).reason
-    assert verifiers[False].verify(patch, problem).status == "wrong"
+    verdict = verifier.verify(patch, problem)
+    assert verdict.status == "wrong" and "hidden part" in verdict.reason, verdict
 
 
 @pytest.mark.long
-def test_a_sleep_has_no_verdict(problem):
+def test_a_sleep_is_wrong_where_the_tests_end_without_it(problem):
     verifier = RepositoryVerifier(timeout_s=6, num_workers=1)
+    meta = {**problem.meta, "repository": dict(FILES)}
+    slow = "\n\ndef test_slow():\n    import time\n    time.sleep(60)\n"
+    meta["repository"]["tests/test_core.py"] += slow
+    meta["pass_to_pass"] = [*meta["pass_to_pass"], "tests/test_core.py::test_slow"]
     try:
-        assert verifier.verify(attack("time.sleep(600)"), problem).status == "timeout"
+        assert verifier.verify(attack("time.sleep(600)"), problem).status == "wrong"
+        assert verifier.verify(GOLD, replace(problem, meta=meta)).status == "timeout"
     finally:
         verifier.close()
+
+
+def test_a_patch_does_not_reach_the_right_code(problem, verifier):
+    """What it adds or changes elsewhere is not imported where expected results are made."""
+    code = "from tally import core\ncore.total = lambda values: 0\n"
+    forged = attack(ATTACKS["forged reports"])
+    new = f"{forged}tally/more.py\n<<<<<<< SEARCH\n=======\n{code}>>>>>>> REPLACE\n"
+    patch = f"{new}{block(MAX, MAX + chr(10) + 'from tally import more  # noqa' + chr(10))}"
+    verdict = verifier.verify(patch, problem)
+    assert verdict.status == "wrong" and "hidden part" in verdict.reason, verdict
+
+
+def test_a_task_without_calls_is_refused_in_one_line(problem, verifier):
+    bare = replace(problem, meta={**problem.meta, "calls": None})
+    with pytest.raises(ValueError, match=r"meta\.calls: problem 'tally-1' .* tests_alone: true"):
+        verifier.verify(GOLD, bare)
+    with pytest.raises(ValueError, match=r"guarded: True .* write tests_alone: true"):
+        RepositoryVerifier(guarded=True)
+    with pytest.raises(ValueError, match="guarded: False has no meaning any more; leave it out"):
+        Repository(guarded=False)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +188,9 @@ def test_a_sleep_has_no_verdict(problem):
         ("/program/main.py", "only Python files"),
     ],
 )
-def test_what_steers_tests_stays(problem, verifiers, path, reason):
+def test_what_steers_tests_stays(problem, verifier, path, reason):
     old = FILES.get(path, "")
-    verdict = verifiers[False].verify(block(old, "x = 1\n", path), problem)
+    verdict = verifier.verify(block(old, "x = 1\n", path), problem)
     if old == "" and path in FILES:  # an empty file: nothing to search for
         assert verdict.status == "unparsed"
     else:
@@ -203,9 +222,9 @@ def test_diffs_go_there_and_back():
         ("repository", "/nowhere", "there is no folder '/nowhere'"),
     ],
 )
-def test_what_is_no_task_is_refused_in_one_line(problem, verifiers, key, value, message):
+def test_what_is_no_task_is_refused_in_one_line(problem, verifier, key, value, message):
     with pytest.raises(ValueError, match=message) as error:
-        verifiers[True].verify(GOLD, replace(problem, meta={**problem.meta, key: value}))
+        verifier.verify(GOLD, replace(problem, meta={**problem.meta, key: value}))
     assert "\n" not in str(error.value)
 
 
