@@ -73,20 +73,21 @@ FAIL = [f"{TEST}{name}" for name in ("test_total", "test_mean[values0]", "test_m
 FAIL += [f"{TEST}TestMore::test_one", f"{TEST}TestMore::test_hidden"]
 
 
-def _call(values: list[int], result: object) -> list[object]:
-    return [pack_arguments([values], {}), pack_outcome(("returned", result, [values], {})), True]
+def calls_of(name: str, results: dict[tuple[int, ...], object]) -> dict[str, object]:
+    """Return ``meta.calls`` of a function of the package, whose bug shows in all of them."""
+    rows = [
+        [
+            pack_arguments([[*values]], {}),
+            pack_outcome(("returned", result, [[*values]], {})),
+            True,
+        ]
+        for values, result in results.items()
+    ]
+    function = {"module": "tally.core", "name": name, "calls": rows}
+    return {"packages": [], "functions": [function]}
 
 
-CALLS = {
-    "packages": [],
-    "functions": [
-        {
-            "module": "tally.core",
-            "name": "total",
-            "calls": [_call(v, sum(v)) for v in ([1, 2], [1, 3], [2, 2], [5], [5, 1])],
-        }
-    ],
-}
+CALLS = calls_of("total", {(1, 2): 3, (1, 3): 4, (2, 2): 4, (5,): 5, (5, 1): 6})
 
 
 def write_tally(folder: Path) -> Problem:

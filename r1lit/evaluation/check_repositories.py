@@ -146,10 +146,15 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=2, help="verdicts a patch")
     parser.add_argument("--num-workers", type=int, default=2, help="sandboxes at once")
     parser.add_argument("--timeout-s", type=float, default=60, help="seconds a verdict")
+    parser.add_argument(
+        "--tests-alone", action="store_true", help="take tasks whose verdicts can be forged"
+    )
     given = parser.parse_args()
     folder = given.repositories or given.table.parent / "repositories"
     problems = RepositoryTasks(str(given.table), str(folder)).problems()
-    verifier = RepositoryVerifier(timeout_s=given.timeout_s, num_workers=given.num_workers)
+    verifier = RepositoryVerifier(
+        timeout_s=given.timeout_s, num_workers=given.num_workers, tests_alone=given.tests_alone
+    )
     verifier.check()
     try:
         rows = judge(problems, verifier, given.times, given.table.parent / "checks.jsonl")

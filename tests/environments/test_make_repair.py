@@ -257,7 +257,7 @@ def test_a_change_is_judged_by_the_tests_that_call_its_function(tmp_path):
         assert make_repair.attempt(sandbox, suite, unused[0], 0) == ("not called", None)
 
 
-def test_a_test_that_cannot_run_twice_in_one_process_decides_nothing(tmp_path):
+def test_a_test_that_cannot_run_twice_in_one_process_decides_too(tmp_path):
     folder = tmp_path / "tally-1.0"
     write_tally(folder)
     (folder / "tests" / "test_state.py").write_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tally import CORE, FAIL, GOLD, TEST, write_tally
+from tally import CALLS, CORE, FAIL, GOLD, TEST, calls_of, write_tally
 
 from r1lit.evaluation import check_repositories
 from r1lit.files import append_records, read_records
@@ -34,10 +34,13 @@ def change(old: str, new: str) -> str:
     return write_diff({"tally/core.py": CORE.replace(old, new)}, {"tally/core.py": CORE})
 
 
-def check(monkeypatch, folder: Path, *rows: dict[str, object], times: int = 2) -> int:
+def check(
+    monkeypatch, folder: Path, *rows: dict[str, object], times: int = 2, alone: bool = False
+) -> int:
     write_tally(folder / "repositories" / "tally-1.0")
     append_records(folder / "tasks.jsonl", rows)
     words = [str(folder / "tasks.jsonl"), "--num-workers", "1", "--times", str(times)]
+    words += ["--tests-alone"] * alone
     monkeypatch.setattr("sys.argv", ["check_repositories", *words])
     try:
         check_repositories.main()
@@ -49,7 +52,9 @@ def check(monkeypatch, folder: Path, *rows: dict[str, object], times: int = 2) -
 @pytest.mark.long
 def test_sound_tasks_pass_and_are_decided_once(tmp_path, monkeypatch, capsys):
     other = change("len(values)", "1")
-    rows = (row("a"), row("b", other, FAIL_TO_PASS=FAIL[1:3], function="tally/core.py::mean"))
+    mean = {"FAIL_TO_PASS": FAIL[1:3], "function": "tally/core.py::mean"}
+    mean["calls"] = calls_of("mean", {(1, 3): 2.0, (2, 2): 2.0})
+    rows = (row("a", calls=CALLS), row("b", other, **mean))
     assert check(monkeypatch, tmp_path, *rows) == 0
     said = capsys.readouterr().out
     assert "fix, to be right: 4 right (2 tasks)" in said
@@ -66,13 +71,26 @@ def test_each_kind_of_unsound_task_is_named(tmp_path, monkeypatch, capsys):
         row("same", change("result += value", "result -= (value)"), split="validation"),
         row("harmless", change("return max(values)", "return (max(values))"), split="test"),
     )
-    assert check(monkeypatch, tmp_path, *rows, times=1) == 1
+    assert check(monkeypatch, tmp_path, *rows, times=1, alone=True) == 1
     said = capsys.readouterr().out
     assert "comment, to be wrong: 2 wrong, 1 right (3 tasks)" in said
     assert "not as it should be: harmless: comment: right" in said
     assert "the same: a, same" in said
     assert "shared: tally\n" in said and "shared: tally-1.0 tally/core.py::total" in said
     assert "shared: code of def total(values):" in said
+
+
+@pytest.mark.long
+def test_a_harmless_change_is_an_error_where_calls_decide(tmp_path, monkeypatch, capsys):
+    calls = calls_of("largest", {(1, 2): 2})
+    harmless = row("harmless", change("return max(values)", "return (max(values))"), calls=calls)
+    assert check(monkeypatch, tmp_path, harmless, times=1) == 1
+    assert "harmless: fix: error: no freshly drawn call tells" in capsys.readouterr().out
+
+
+def test_tasks_without_calls_are_named(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"meta\.calls: problem 'a' has 'None', .* tests_alone"):
+        check(monkeypatch, tmp_path, row("a"))
 
 
 def test_verdicts_that_differ_between_times_are_counted():

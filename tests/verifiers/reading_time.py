@@ -109,6 +109,7 @@ PROBLEMS = {
             "repository": str(Path(__file__).parent / "pairs"),
             "fail_to_pass": ["a.py::test_a"],
             "pass_to_pass": [],
+            "calls": {"packages": [], "functions": [{"module": "a", "name": "a", "calls": [1]}]},
         },
     },
     "stdin_code": {"answer": "", "meta": {"tests": {"inputs": ["1"], "outputs": ["2"]}}},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tally import FAIL, GOLD, write_tally
+from tally import CALLS, FAIL, GOLD, write_tally
 from tiny import ROOT, merge, save_policy
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
@@ -153,6 +153,7 @@ def lines_of(path: str) -> list[dict[str, Any]]:
             {
                 "instance_id": "tally-1", "repo": "tally", "problem_statement": "total is wrong.",
                 "patch": GOLD, "bug": reverse_diff(GOLD), "FAIL_TO_PASS": FAIL,
+                "calls": CALLS,
             }
         ],
     }  # fmt: skip
