@@ -8,9 +8,9 @@ Three processes, each in a sandbox of its own or in one that no patch enters:
 
 The tested process can do anything within its sandbox. It has nothing to find there: no expected
 outcome, no test, no right source, no key. Its reply is parsed as JSON, compared with that of the
-right code part by part, and never turned into objects. Half of the calls were recorded when the
-task was made; the others are drawn for this verdict (`r1lit.sandbox.variations`), some of them such
-that the bug shows. So a table of recorded calls, or of what tests show, is not enough.
+right code part by part, and never turned into objects. Some of the calls were recorded when the
+task was made; the others are drawn for this verdict (`r1lit.sandbox.variations`), a part of them
+such that the bug shows. So a table of recorded calls, or of what tests show, is not enough.
 
 An outcome is compared only where the right code is sure of it: the same before and after the
 tested process ran, and the same as recorded.
@@ -194,7 +194,6 @@ class Drawn:
     calls: Sequence[Call]
     outcomes: Sequence[Tree]
     telling: frozenset[int]
-    packages: Sequence[str]
 
 
 def draw(
@@ -211,7 +210,7 @@ def draw(
     """
     fresh = fresh_calls(calls, CANDIDATES, rng)
     both = [*calls, *fresh]
-    right, used = of_trusted(container, 0, roots, both, limits)
+    right, _ = of_trusted(container, 0, roots, both, limits)
     unpatched, _ = of_trusted(container, 1, roots, both, limits)
     raised = [call.recorded for call in calls if call.recorded and call.recorded[0] == "raised"]
     sure = [n for n in range(len(both)) if is_sure(right[n], raised)]
@@ -226,7 +225,6 @@ def draw(
         calls=[both[n] for n in chosen],
         outcomes=[right[n] for n in chosen],
         telling=frozenset(place for place, n in enumerate(chosen) if n in set(telling)),
-        packages=used,
     )
 
 
