@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
+import os
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,12 @@ def check_between(key: str, value: float, low: float, high: float) -> None:
     """Check that a setting is from ``low`` to ``high``; raise a ValueError likewise."""
     if not low <= value <= high:
         raise ValueError(f"{key}: {value} is not between {low} and {high}")
+
+
+def check_posix(what: str) -> None:
+    """Raise a ValueError where ``what`` cannot be: on Windows, outside WSL."""
+    if os.name != "posix":
+        raise ValueError(f"{what} needs Linux or macOS; on Windows run r1lit in WSL")
 
 
 def check_one_of(key: str, value: str, known: Iterable[str]) -> None:

@@ -6,7 +6,6 @@ records to one file. A kill may leave its last line incomplete ("torn"); reading
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+from r1lit.errors import check_posix
 
 Record = dict[str, Any]
 
@@ -255,7 +256,13 @@ def held(lock: Path, *, wait_s: float = 0.0) -> Iterator[IO[str] | None]:
     """Hold the lock on a file; yields None if another process still holds it after ``wait_s``.
 
     A killed process lets go. One that inherits the yielded file holds the lock too while it lives.
+
+    Raises:
+        ValueError: on Windows, which has no such locks.
     """
+    check_posix("the lock of a folder")
+    import fcntl
+
     lock.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_s
     with lock.open("a") as file:

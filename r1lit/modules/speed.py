@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +51,11 @@ def speed_metrics(
 
 
 def host_memory() -> dict[str, float]:
-    """Return this process's memory on the host: now, where Linux says so, and at its peak."""
+    """Return this process's memory on the host: now (Linux), and at its peak (not on Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return {}
     unit = 1 if sys.platform == "darwin" else 1024
     found = {
         "memory/host_peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB

@@ -11,6 +11,7 @@ other processes. Only sockets within the machine remain.
 
 First come system calls that Python does not offer: clone, mount, capabilities, prctl. Numbers and
 flags are those of Linux's headers. Every function raises ``OSError`` when the kernel refuses.
+The file can be imported anywhere; ``lacking`` says what another system has not.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ import ctypes
 import errno
 import os
 import platform
-import resource
 import signal
 import struct
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+if sys.platform == "linux":
+    import resource
+
+    _libc = ctypes.CDLL(None, use_errno=True)
 
 MACHINE = platform.machine()
 CLONE_NEWNS = 0x00020000
@@ -52,7 +58,16 @@ _SYSCALLS = {
 _MOUNT_ATTRIBUTES = MS_RDONLY | MS_NOSUID | MS_NODEV
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
-_libc = ctypes.CDLL(None, use_errno=True)
+
+def lacking() -> str:
+    """Return a sentence that names what this machine lacks; empty if it may have everything."""
+    if sys.platform != "linux":
+        names = {"darwin": "macOS", "win32": "Windows"}
+        system = names.get(sys.platform, sys.platform)
+        return f"{system} has no namespaces, seccomp filter or /proc"
+    if MACHINE not in _SYSCALLS:
+        return f"there is a seccomp filter for {' and '.join(_SYSCALLS)}, none for {MACHINE}"
+    return ""
 
 
 def _check(result: int, what: str) -> int:

@@ -32,6 +32,7 @@ from r1lit.sandbox.base import (
     send_frame,
     to_bytes,
 )
+from r1lit.sandbox.confine import lacking
 
 BINARY = "program.out"
 
@@ -173,7 +174,8 @@ class LocalSandbox(Sandbox):
 
     The first use finds out whether this machine offers protection. Where it does not, programs are
     refused with a ``SandboxError``, unless ``allow_unprotected``: then they run with limits and a
-    system call filter only, and can read whatever this user can.
+    system call filter only, and can read whatever this user can. Other systems than Linux have no
+    such filter, so programs are refused there in any case.
     """
 
     def __init__(self, allow_unprotected: bool = False) -> None:
@@ -320,6 +322,11 @@ class LocalSandbox(Sandbox):
         LocalSandbox.__init__(self, **state)
 
     def _launcher(self) -> socket.socket:
+        if lacks := lacking():
+            raise SandboxError(
+                f"this machine cannot isolate programs: {lacks}; run r1lit on Linux (on macOS in a"
+                " container, on Windows in WSL), or stdin_code with a Piston server"
+            )
         if self._pid != os.getpid():
             self._forget()
         if self._control is None or self._process is None or self._process.poll() is not None:

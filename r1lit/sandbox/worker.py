@@ -2,7 +2,7 @@
 
 It is run as a file by a pool of workers and imports nothing but the standard library and this room.
 With ``remote`` as its second argument, programs run on the Piston server that a request names.
-It uses JSON over one pipe. First it sends ``{}`` or ``{"failed": traceback}``; then each
+It uses JSON over one pipe. First it sends ``{}`` or ``{"refused": reason}``; then each
 ``{"kind": …, "limits": …, …}`` is answered with ``{"status": …, "value": …, "reason": …}``.
 """
 
@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
@@ -35,8 +34,8 @@ def serve(
     """Answer requests, by the grader of their ``kind``, until the parent closes the pipe."""
     try:
         start()  # before the clock runs
-    except SandboxError:
-        connection.send_bytes(json.dumps({"failed": traceback.format_exc(limit=-1)}).encode())
+    except SandboxError as error:
+        connection.send_bytes(json.dumps({"refused": str(error)}).encode())
         return
     connection.send_bytes(b"{}")
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -245,8 +245,8 @@ class CodeVerifier(Verifier):
         """Decide about many responses, in order.
 
         Raises:
-            ValueError: if a problem has no tests, or malformed ones.
-            RuntimeError: if the worker processes cannot start, as where there is no sandbox.
+            ValueError: if a problem has no tests, or malformed ones; or if there is no sandbox.
+            RuntimeError: if the worker processes cannot start.
         """
         for problem in problems:
             self.check_meta(problem)

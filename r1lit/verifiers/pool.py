@@ -18,7 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from r1lit.errors import check_above, check_at_least
+from r1lit.errors import check_above, check_at_least, check_posix
 
 START_SECONDS = 120.0
 
@@ -50,6 +50,7 @@ class Worker:
     """One process. It is starting, then by turns idle and busy with an item of a call."""
 
     def __init__(self, script: Path, arguments: Sequence[str]) -> None:
+        check_posix("a verifier's process")
         self.connection, theirs = Pipe()
         with theirs:
             # -P: the script's folder must not shadow installed modules. A session of its own:
@@ -177,6 +178,7 @@ class WorkerPool:
 
         Raises:
             RuntimeError: if workers cannot start.
+            ValueError: if this machine lacks what they need.
         """
         if self._pid != os.getpid():  # forked: the processes belong to the parent
             self._become_empty()
@@ -291,6 +293,8 @@ class WorkerPool:
                 worker.reply(_lost(status, reason))
             return
         if worker.starting:
+            if "refused" in content:
+                raise ValueError(content["refused"])
             if "failed" in content:
                 raise RuntimeError(f"{self.script.name} cannot start:\n{content['failed']}")
             worker.starting = False

@@ -213,8 +213,8 @@ class RepositoryVerifier(Verifier):
         """Decide about many responses, in order.
 
         Raises:
-            ValueError: if a problem is no task, or its repository is not there.
-            RuntimeError: if the worker processes cannot start, as where there is no sandbox.
+            ValueError: if a problem is no task, its repository is not there, or no sandbox is.
+            RuntimeError: if the worker processes cannot start.
         """
         verdicts: dict[int, Verdict] = {}
         requests: dict[int, Mapping[str, Any]] = {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import resource
 import signal
 import sys
 import traceback
@@ -32,6 +31,8 @@ def serve(start: Callable[[], None], decide: Callable[[dict[str, Any]], dict[str
     The parent kills a worker that is late; should the parent be gone, an alarm set to ``patience``
     ends the process, also in the middle of a long multiplication.
     """
+    import resource
+
     connection = Connection(int(sys.argv[1]))
     # Not every system has it; without it a hungry answer still ends at the time limit.
     with contextlib.suppress(ValueError, OSError):
