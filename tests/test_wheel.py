@@ -84,6 +84,7 @@ def test_the_folder_above_a_clone_hides_nothing(tmp_path):
 def test_the_wheel_brings_configs_and_models(fresh):
     said = json.loads(run(fresh / "env/bin/python", "-c", CHECK, cwd=fresh).splitlines()[-1])
     assert Path(said["file"]).is_relative_to(fresh / "env")
+    assert Path(said["file"]).with_name("py.typed").is_file()
     configs = ROOT / "configs"
     wanted = sorted(p.relative_to(configs).as_posix() for p in configs.rglob("*.yaml"))
     assert sorted(said["configs"]) == wanted
