@@ -17,7 +17,7 @@ R1 ?=
 PRETRAIN := runs/pretrain
 
 .DEFAULT_GOAL := help
-.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-long test-light test-slow bench speedrun lint clean
+.PHONY: help install vllm aha aha-again clean-aha real real-model r1 pretrain test test-long test-light test-slow docs bench speedrun lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -99,6 +99,10 @@ $(VLLM)/.installed:  # where vLLM cannot be installed, its rows of the benchmark
 	  && $(VLLM)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec; then \
 	  touch $@; \
 	else echo "vLLM ($(VLLM_PACKAGES)) cannot be installed here: the benchmarks run without it"; fi
+
+docs: $(STAMP)  ## the site, in build/site; a broken link ends it
+	$(BIN)/python -m pip install $(CONSTRAINTS) -e '.[dev,docs]'
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(BENCH_STAMP)  ## r1lit beside its peers, in under 45 minutes; R1LIT_VLLM_PYTHON names a Python with vLLM
 	@if [ -z "$$R1LIT_VLLM_PYTHON" ]; then $(MAKE) --no-print-directory $(VLLM)/.installed; fi

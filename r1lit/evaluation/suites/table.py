@@ -90,16 +90,24 @@ def shown(score: Mapping[str, Any], value: float | None) -> str:
 
 
 def page(suites: Sequence[Suite]) -> str:
-    """Return the table of docs/EVALUATION.md: where each suite comes from, and what deviates."""
+    """Return the table of docs/EVALUATION.md: where each suite comes from."""
     lines = [
         "| suite | k | local file | licence of the data | prompt | grader | sample tested |",
         "|---|---:|---|---|---|---|---|",
     ]
-    notes = []
     for suite in suites:
         lines.append(
             f"| `{suite.name}` | {suite.responses} | `{suite.file}` | {suite.licence} |"
             f" {suite.prompt} | {suite.grading} | {suite.sample} |"
         )
-        notes += [f"- `{suite.name}`: {' '.join(note.split())}" for note in suite.deviations]
-    return "\n".join([*lines, "", "Deviations:", "", *notes]) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+def page_of_deviations(suites: Sequence[Suite]) -> str:
+    """Return the list of docs/DEVIATIONS.md, a heading a suite."""
+    lines = []
+    for suite in suites:
+        if suite.deviations:
+            notes = [f"- {' '.join(note.split())}" for note in suite.deviations]
+            lines += [f"## {suite.name}", "", *notes, ""]
+    return "\n".join(lines)

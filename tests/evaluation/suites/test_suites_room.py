@@ -193,8 +193,11 @@ def test_the_paper_runs_every_suite_that_r1lit_ships():
     assert {*ROWS, "needle", "multi_hop"} == set(NAMES)  # those two are made, not read
 
 
-def test_the_page_has_the_suites_own_table():
+@pytest.mark.parametrize(
+    ("name", "made"), [("EVALUATION", table.page), ("DEVIATIONS", table.page_of_deviations)]
+)
+def test_the_pages_have_what_the_suites_say_of_themselves(name, made):
     listed = yaml.safe_load(PAPER.read_text())["data"]["init_args"]["suites"]
-    page = (ROOT / "docs" / "EVALUATION.md").read_text()
+    page = (ROOT / "docs" / f"{name}.md").read_text()
     own = page.split("<!-- suites -->\n")[1].split("<!-- end of suites -->")[0]
-    assert own == table.page([load_suite(name) for name in listed])
+    assert own == made([load_suite(name) for name in listed])
