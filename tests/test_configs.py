@@ -16,6 +16,7 @@ CONFIGS = ROOT / "configs"
 SHIPPED = {str(p.relative_to(CONFIGS)) for p in CONFIGS.rglob("*.yaml")}
 DATA = ("gsm8k", "math", "countdown")
 HARDWARE = ("cpu", "one_gpu", "ddp")
+LOGGERS = ("tensorboard", "csv", "wandb", "mlflow")
 NODES = ("hardware/fsdp2.yaml", "hardware/multi_node.yaml")
 SERVED = ("hardware/fsdp2_bf16.yaml", "hardware/four_nodes.yaml", "hardware/vllm_servers.yaml")
 EVALUATIONS = sorted(p.name for p in (CONFIGS / "eval").glob("*.yaml"))
@@ -79,6 +80,10 @@ COMPOSITIONS = [
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "hardware/one_gpu_turns.yaml"),
     ("data/curated.yaml", "sft.yaml", "hardware/one_gpu.yaml"),
     ("mini/r1_zero.yaml", "hardware/lora.yaml"),
+    # runs in tests/callbacks/test_keep_best.py
+    ("mini/aha.yaml", "debug/two_iterations.yaml"),
+    # they run in tests/callbacks/test_loggers.py
+    *[("mini/r1_zero.yaml", f"logger/{name}.yaml") for name in LOGGERS],
     ("mini/r1_zero.yaml", "mini/ppo.yaml"),
     ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/long_cot.yaml", "hardware/cpu.yaml"),
     ("data/gsm8k.yaml", "r1_zero.yaml", "ppo/instruct_gpt.yaml", "hardware/one_gpu.yaml"),

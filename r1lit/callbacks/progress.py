@@ -12,7 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks import EarlyStopping, Timer, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm, convert_inf
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
@@ -266,7 +266,14 @@ class LastLines(Callback):
         data: Any = getattr(trainer, "datamodule", None)
         in_epochs = getattr(data, "num_iterations", None) is None
         key = "trainer.max_epochs" if in_epochs else "data.num_iterations"
-        self._print(trainer, summary, MORE.format(key))
+        go_on = MORE.format(key)
+        total, stopped = _num_iterations(trainer), stopped_by(trainer)
+        if self._trained and stopped is not None and finished < total:
+            summary = f"Stopped by {stopped} after {finished} iterations"
+            if not math.isinf(total):
+                summary += f" of {int(total)}"
+            go_on = f"to go on: change {stopped} and add --ckpt_path last"
+        self._print(trainer, summary, go_on)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print what ``r1lit validate`` comes to."""
@@ -294,13 +301,29 @@ class LastLines(Callback):
 
     def _print(self, trainer: pl.Trainer, summary: str, go_on: str) -> None:
         folder = run_folder(trainer)
-        if not trainer.is_global_zero or folder is None or getattr(trainer, "fast_dev_run", False):
+        if not trainer.is_global_zero or folder is None:
+            return
+        if getattr(trainer, "fast_dev_run", False):
+            print(f"{summary} of a trial; it has no run folder", file=sys.stderr, flush=True)
             return
         names = [name for name in SHOWN if (folder / name).exists()]
         print(f"{summary}: {folder}", file=sys.stderr)
         if names:
             print(f"  {', '.join(names)}", file=sys.stderr)
         print(f"  {go_on}", file=sys.stderr, flush=True)
+
+
+def stopped_by(trainer: pl.Trainer) -> str | None:
+    """Return the key of what ended a fit before its last iteration; None if nothing did."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        remaining = callback.time_remaining() if isinstance(callback, Timer) else None
+        if remaining is not None and remaining <= 0:
+            return "trainer.max_time"
+    for callback in callbacks:
+        if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
+            return "EarlyStopping"
+    return None
 
 
 def last_checkpoint(trainer: pl.Trainer) -> Path | None:

@@ -29,6 +29,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
 
+from r1lit.callbacks.keep_best import check_early_stopping
 from r1lit.callbacks.loggers import log_by_iteration
 from r1lit.callbacks.profile import Profile
 from r1lit.callbacks.progress import LastLines, R1ProgressBar
@@ -205,6 +206,7 @@ class R1CLI(LightningCLI):
             )
         if not self.model.automatic_optimization:
             check_manual_optimization(self.trainer)
+        check_early_stopping(self.trainer)
         policy = getattr(self.model, "policy_config", None)
         if policy is not None:
             print_memory_plan(self.config.fit.as_dict(), policy, self.trainer)
