@@ -34,7 +34,7 @@ from benchmarks.tiny_configs import VOCABULARY, causal_model_types, tiny_config
 from r1lit.data.packing import EncodedDocument, build_rows
 from r1lit.policy import LogProbs, ModelSource, Policy, Responses, is_packed, load_policy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.in_process import find_decoding_method
+from r1lit.rollout.decoding_method import find_decoding_method
 from r1lit.supervised_batches import PackedRows
 
 PAGE = Path(__file__).parents[1] / "docs" / "MODEL_FAMILIES.md"

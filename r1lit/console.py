@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     pass
-from r1lit.errors import OwnCodeError, crash_error, message_of
+from r1lit.errors import message_of
+from r1lit.user_code import OwnCodeError, crash_error
 
 _GO_ON = (
     "then the same command with --ckpt_path last continues, or begins again without a checkpoint"

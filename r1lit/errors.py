@@ -6,9 +6,7 @@ import difflib
 import importlib
 import math
 import os
-import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,33 +70,6 @@ def message_of(error: BaseException) -> str:
 def in_one_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-class OwnCodeError(ValueError):
-    """A reward function, a verifier or the like of the user's crashed; its cause is the crash."""
-
-
-@contextmanager
-def own_code(what: str, owner: object) -> Iterator[None]:
-    """Turn a crash within into an error that names ``what`` and where it crashed.
-
-    A ``ValueError`` of r1lit's own classes is meant for the user already, and passes.
-
-    Raises:
-        OwnCodeError: in the place of any exception within.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, ValueError) and type(owner).__module__.startswith("r1lit."):
-            raise
-        raise crash_error(what, error, traceback.extract_tb(error.__traceback__)[-1]) from error
-
-
-def crash_error(what: str, error: Exception, place: traceback.FrameSummary) -> OwnCodeError:
-    """Return the error that names what crashed, with which error and where."""
-    where = f"{place.filename}, line {place.lineno}"
-    return OwnCodeError(f"{what} crashed with {in_one_line(error)} ({where})")
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,8 @@ import warnings
 import pytest
 
 from r1lit.console import root_fault, run_script, tracing_own_code
-from r1lit.errors import OwnCodeError, check_at_least, own_code
+from r1lit.errors import check_at_least
+from r1lit.user_code import OwnCodeError, own_code
 
 
 def bad():

@@ -29,7 +29,8 @@ LAYERS = (
     {"groups"},
     {"batches", "supervised_batches", "ranks", "seeding", "files", "refused"},
     {"console"},
-    {"problems", "errors"},
+    {"problems", "user_code"},
+    {"errors"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

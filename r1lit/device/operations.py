@@ -79,7 +79,7 @@ class Backend:
             query: [rows, heads, 1, size].
             key: [rows, key-value heads, 1, size].
             value: likewise.
-            caches: the first six of ``r1lit.policy.attention.CachedLayer``.
+            caches: the first six of ``r1lit.policy.block_attention.CachedLayer``.
             scaling: of the scores.
 
         Returns:

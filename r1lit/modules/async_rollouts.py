@@ -30,7 +30,7 @@ from r1lit.data.loaders import shard
 from r1lit.modules.schedules import updates_of_run
 from r1lit.ranks import of_all_ranks
 from r1lit.rollout import Completion, RolloutEngine
-from r1lit.rollout.grading import AsyncGrading
+from r1lit.rollout.grading import BackgroundGrading
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.worker import RolloutWorker, Timings
 
@@ -40,7 +40,7 @@ class Pending:
     """An iteration's completions, which may still be generated, and their grading if it began."""
 
     completions: futures.Future[list[Completion]]
-    grading: AsyncGrading | None = None
+    grading: BackgroundGrading | None = None
 
     def kept(self) -> list[Completion]:
         """Return the completions with the verdicts that there are already."""

@@ -27,7 +27,6 @@ from r1lit.modules.updates import micro_batches
 from r1lit.policy import ModelSource, Policy, load_policy
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, ModelSpec, RolloutEngine, Sampling, check_trains
-from r1lit.rollout.episodes import episode_metrics, playing
 from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.verifiers import Grader, check_gold_answers, check_rewarded
 
@@ -95,7 +94,7 @@ class RolloutModule(PolicyModule):
             sampling.check_fits(longest, self.context_length)
         most = max(sampling.max_tokens for sampling in samplings)
         self.engine.check(self.model_spec(), longest, most)
-        playing(self.engine, data)
+        self.playing_engine()
         if data is None or not data.problems:
             return
         for split, problems in data.problems.items():
@@ -192,6 +191,14 @@ class RolloutModule(PolicyModule):
         """Have all weights of the policy on every rank; one process has them always."""
         return nullcontext() if self.is_alone else whole_weights(self.policy)
 
+    def playing_engine(self) -> RolloutEngine:
+        """Return the engine, or what plays episodes with it where the data have environments."""
+        if not getattr(self.data, "environments", None):
+            return self.engine
+        from r1lit.rollout.episodes import playing
+
+        return playing(self.engine, self.data)
+
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
@@ -201,9 +208,8 @@ class RolloutModule(PolicyModule):
             started = time.perf_counter()
             self.engine.update_weights(self.policy.named_weights(), version)
             self.sync_seconds = time.perf_counter() - started
-        plays = bool(getattr(self.data, "environments", None))
         return RolloutWorker(
-            engine=playing(self.engine, self.data) if plays else self.engine,
+            engine=self.playing_engine(),
             grader=self.grader,
             rewards=self.rewards,
             tokenizer=self.tokenizer,
@@ -256,9 +262,13 @@ def outcome_metrics(rollout: Rollout, stage: str) -> dict[str, float]:
     ``train/verifier/timeout`` is the share of responses whose verifier ran out of time.
     """
     statuses = [response.verdict.status for response in rollout.responses]
-    return {
+    metrics = {
         f"{stage}/reward": float(rollout.reward_PG.mean()),
         **{f"{stage}/reward/{n}": float(r.mean()) for n, r in rollout.rewards.items()},
         **{f"{stage}/verifier/{s}": statuses.count(s) / len(statuses) for s in UNDECIDED},
-        **(episode_metrics(rollout.responses, stage) if rollout.environment_BT is not None else {}),
     }
+    if rollout.environment_BT is not None:
+        from r1lit.rollout.episode_tokens import episode_metrics
+
+        metrics |= episode_metrics(rollout.responses, stage)
+    return metrics

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from r1lit.batches import Response
-from r1lit.errors import own_code
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
+from r1lit.user_code import own_code
 
 
 def score(
@@ -31,7 +31,7 @@ def score(
             crashes or returns ``None``, a wrong number of rewards, or a reward that is not a
             finite number.
     """
-    rewarding = [as_reward(function) for function in functions]
+    rewarding = [f if isinstance(f, RewardFunction) else as_reward(f) for f in functions]
     check_rewards(rewarding)
     rewards: dict[str, list[float]] = {}
     total = [0.0] * len(responses)

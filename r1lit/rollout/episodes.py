@@ -16,22 +16,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from r1lit.batches import Candidates, Rollout
+from r1lit.batches import Candidates
 from r1lit.environments import Environment, Episode, Reply, StepResult, TurnFormat, TurnLimits
 from r1lit.environments.exits import no_exit
 from r1lit.errors import in_one_line
-from r1lit.problems import Ended, Problem, Response, Status, Transcript, Verdict
+from r1lit.problems import Ended, Problem, Status, Transcript, Verdict
 from r1lit.rollout.engine import RolloutEngine
 from r1lit.rollout.feed import Feed
 from r1lit.rollout.observations import observe
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.seeding import name_of
-from r1lit.verifiers import Grader
 
 ATTEMPTS = 2
 
@@ -548,115 +547,6 @@ class Steps:
     def __exit__(self, *_: object) -> None:
         with self._change:
             self._closed = True
-
-
-def with_episodes(rollout: Rollout, completions: Sequence[Completion]) -> Rollout:
-    """Return a rollout with what an environment wrote and gave; advantages are not made yet.
-
-    Rewards of turns are rewards of the last tokens of these turns. A group with a failed episode is
-    left out: its rewards are 0, as are those of its tokens, and nothing of it is in the loss.
-    """
-    device, shape = rollout.response_BT.device, rollout.response_BT.shape
-    written_BT = torch.zeros(shape, dtype=torch.bool)
-    given_BT, end_BT = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
-    for row, completion in enumerate(completions):
-        if completion.environment_T is not None:
-            written_BT[row, : completion.num_tokens] = completion.environment_T.cpu()
-        transcript = completion.transcript
-        for end, reward in zip(
-            *((transcript.turn_ends, transcript.turn_rewards) if transcript else ((), ())),
-            strict=False,  # a turn that was cut has no reward
-        ):
-            given_BT[row, end - 1] += reward
-            end_BT[row, end - 1] = True
-    rollout = replace(
-        rollout,
-        environment_BT=written_BT.to(device),
-        loss_mask_BT=rollout.loss_mask_BT & ~written_BT.to(device),
-    )
-    reward_BT, ends_BT = rollout.reward_BT, end_BT.to(device)
-    step_end_BT = ends_BT if rollout.step_end_BT is None else rollout.step_end_BT | ends_BT
-    if bool(given_BT.any()):
-        reward_BT = given_BT.to(device) + (0.0 if reward_BT is None else reward_BT)
-    rollout = replace(rollout, reward_BT=reward_BT, step_end_BT=step_end_BT)
-    return leave_out(rollout, failed_groups(rollout))
-
-
-def failed_groups(rollout: Rollout) -> Tensor:
-    """Return the groups with a failed episode, [P, 1]."""
-    played = [response.transcript for response in rollout.responses]
-    failed = [transcript is not None and transcript.ended == "failed" for transcript in played]
-    failed_B = torch.tensor(failed, device=rollout.reward_PG.device)
-    return failed_B.view_as(rollout.reward_PG).any(-1, keepdim=True)
-
-
-def leave_out(rollout: Rollout, left_P1: Tensor) -> Rollout:
-    """Return a rollout with some groups out of the loss and rewards of 0; it has no advantages."""
-    left_B1 = left_P1.expand_as(rollout.reward_PG).reshape(-1, 1)
-    reward_BT = rollout.reward_BT
-    return replace(
-        rollout,
-        loss_mask_BT=rollout.loss_mask_BT & ~left_B1,
-        reward_PG=torch.where(left_P1, 0.0, rollout.reward_PG),
-        rewards={name: torch.where(left_P1, 0.0, r) for name, r in rollout.rewards.items()},
-        reward_BT=None if reward_BT is None else torch.where(left_B1, 0.0, reward_BT),
-    )
-
-
-def without_undecided(rollout: Rollout, grader: Grader) -> tuple[Rollout, int]:
-    """Leave out groups of which a verdict did not come, for no fault of the response.
-
-    Their rewards are 0, as are those of their tokens, and nothing of them is in the loss.
-
-    Returns:
-        The rollout, and how many groups are left out, for this or for a failed episode.
-
-    Raises:
-        ValueError: if more verdicts are missing than the verifier's ``max_left_out``.
-    """
-    lacks: list[bool] = []
-    for response in rollout.responses:
-        ended = response.transcript is not None and response.transcript.verdict is not None
-        verifier = grader.verifier_of(response.problem)
-        lacks.append(not ended and response.verdict.status in verifier.left_out)
-    failed_P1 = failed_groups(rollout)
-    if not any(lacks):
-        return rollout, int(failed_P1.sum())
-    last = [r for r, lack in zip(rollout.responses, lacks, strict=True) if lack][-1]
-    most = grader.verifier_of(last.problem).max_left_out
-    if sum(lacks) > most * len(lacks):
-        raise ValueError(
-            f"verifier: {sum(lacks)} of {len(lacks)} responses got no verdict of"
-            f" {last.problem.verifier!r}, the last one with {last.verdict.status}:"
-            f" {last.verdict.reason}; more than max_left_out: {most} end the run"
-        )
-    left_P1 = torch.tensor(lacks, device=rollout.reward_PG.device).view_as(rollout.reward_PG)
-    left_P1 = left_P1.any(-1, keepdim=True)
-    return leave_out(rollout, left_P1), int((left_P1 | failed_P1).sum())
-
-
-ENDINGS: tuple[Ended, ...] = get_args(Ended)
-
-
-def episode_metrics(responses: Sequence[Response], stage: str) -> dict[str, float]:
-    """Return means over a rollout's episodes, by their logged names; nothing without any."""
-    played = [r.transcript for r in responses if r.transcript is not None]
-    if not played:
-        return {}
-    num = len(played)
-    calls, invalid = (sum(getattr(t, f"num_{n}") for t in played) for n in ("calls", "invalid"))
-    turns = sum(len(t.turn_ends) for t in played)
-    return {
-        f"{stage}/environment/turns": turns / num,
-        f"{stage}/environment/calls": calls / num,
-        f"{stage}/environment/invalid": invalid / turns,
-        f"{stage}/environment/reward": sum(sum(t.turn_rewards) for t in played) / num,
-        f"{stage}/environment/tokens": sum(r.num_environment_tokens for r in responses) / num,
-        **{
-            f"{stage}/environment/ended/{how}": sum(t.ended == how for t in played) / num
-            for how in ENDINGS
-        },
-    }
 
 
 def _cut(completion: Completion, length: int) -> Completion:

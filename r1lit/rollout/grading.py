@@ -10,12 +10,12 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.environments import SingleTurn
-from r1lit.rollout import Completion, texts_of
+from r1lit.rollout.request import Completion, texts_of
 
 THREADS = 8  # at least: each waits for worker processes, whose number is the verifiers' affair
 
 
-class AsyncGrading:
+class BackgroundGrading:
     """Grades the completions of one rollout, some of them while others are still generated.
 
     The verdict on a response does not depend on when its grading begins. Only verifiers that work
@@ -94,7 +94,7 @@ class AsyncGrading:
             )
         ]
 
-    def __enter__(self) -> AsyncGrading:
+    def __enter__(self) -> BackgroundGrading:
         return self
 
     def __exit__(

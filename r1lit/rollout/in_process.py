@@ -11,9 +11,8 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,10 +24,11 @@ from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompil
 from r1lit.batches import Candidates
 from r1lit.device import backend
 from r1lit.errors import check_at_least
-from r1lit.policy import Policy, evaluating, is_packed
+from r1lit.policy import Policy, evaluating
 from r1lit.policy.source import first_line
-from r1lit.policy.support import nudged, trial
-from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding, find_decoding_error
+from r1lit.policy.support import nudged
+from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding
+from r1lit.rollout.decoding_method import DecodingMethod, find_decoding_method
 from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
 from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
 from r1lit.rollout.request import Completion, FinishReason, OnFinished, Request
@@ -38,14 +38,12 @@ from r1lit.rollout.shared_prompts import (
     SharedPromptDecoding,
     at_least_two,
     compute_dtype,
-    find_shared_prompt_error,
     run_layer,
 )
 
 COMPACT_BELOW = 0.8
 StoppingCriterion = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 Constraint = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-DecodingMethod = Literal["shared", "cached", "uncached"]
 Row = tuple[int, int]  # place among all completions, sample
 PromptRows = tuple[tuple[int, ...], list[Row]]
 
@@ -373,33 +371,6 @@ def batches(requests: Sequence[Request], max_rows: int | None) -> Iterator[Batch
                     iteration=iteration,
                     with_candidates=with_candidates,
                 )
-
-
-def find_decoding_method(policy: Policy) -> DecodingMethod:
-    """Return the fastest method whose log-probs are a plain forward pass's; warn if it is slow."""
-    name = f"policy: {type(policy.model).__name__} decodes"
-    if is_packed(policy):
-        reason = find_shared_prompt_error(policy)
-        if reason is None:
-            return "shared"
-    else:
-        reason = ""
-    with trial(policy):
-        cached = find_decoding_error(policy, partial(CachedDecoding, policy, pad=0))
-    if cached is not None:
-        warnings.warn(
-            f"{name} without a cache, each token after a forward pass over its whole row, which is"
-            f" far slower: with Hugging Face's caches, {cached}",
-            stacklevel=2,
-        )
-        return "uncached"
-    if reason:
-        warnings.warn(
-            f"{name} with Hugging Face's caches, which is slower than over shared prompts:"
-            f" {reason}",
-            stacklevel=2,
-        )
-    return "cached"
 
 
 FAILURES = (TorchDynamoException, InductorError, CppCompileError, InvalidCxxCompiler)

@@ -16,7 +16,8 @@ from transformers.pytorch_utils import Conv1D
 
 from r1lit.device import backend
 from r1lit.policy import Policy
-from r1lit.policy.attention import CachedLayer, autocast_dtype, no_mask
+from r1lit.policy.attention import autocast_dtype, no_mask
+from r1lit.policy.block_attention import CachedLayer
 from r1lit.policy.support import trial
 from r1lit.rollout.decoding import Decoding, find_decoding_error
 

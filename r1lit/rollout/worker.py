@@ -18,9 +18,8 @@ from r1lit.batches import Candidates, PromptBatch, Response, Rollout
 from r1lit.environments import SingleTurn
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
-from r1lit.rollout.episodes import with_episodes, without_undecided
-from r1lit.rollout.grading import AsyncGrading
-from r1lit.rollout.step_rewards import step_rewards
+from r1lit.rollout.grading import BackgroundGrading
+from r1lit.rollout.left_out import leave_out_undecided_groups
 from r1lit.verifiers import Grader
 
 
@@ -113,7 +112,7 @@ class RolloutWorker:
         batch: PromptBatch,
         prompt_indices: Sequence[int],
         timings: Timings,
-        grading: AsyncGrading | None = None,
+        grading: BackgroundGrading | None = None,
     ) -> Rollout:
         """Return completions that exist already, of some of the batch's prompts, as a rollout.
 
@@ -142,14 +141,14 @@ class RolloutWorker:
             for i, p in enumerate(prompt_indices)
         ]
 
-    def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> AsyncGrading:
+    def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> BackgroundGrading:
         """Return what grades the completions of some of the batch's prompts."""
         problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
-        return AsyncGrading(SingleTurn(self.grader), self.tokenizer, problems)
+        return BackgroundGrading(SingleTurn(self.grader), self.tokenizer, problems)
 
     def _finish(
         self,
-        grading: AsyncGrading,
+        grading: BackgroundGrading,
         completions: Sequence[Completion],
         batch: PromptBatch,
         prompt_indices: Sequence[int],
@@ -167,6 +166,7 @@ class RolloutWorker:
 
         response_BT, mask_BT, logp_BT = pad(completions, self.tokenizer, self.device)
         begun = [f for f in self.rewards if f.from_iteration <= iteration] if self.training else []
+        of_steps = [own for f in begun if (own := f.step_rewards(responses)) is not None]
         rollout = Rollout(
             iteration=iteration,
             group_size=batch.group_size,
@@ -182,12 +182,17 @@ class RolloutWorker:
             advantage_BT=torch.zeros_like(logp_BT),
             version_BT=_versions(completions, self.device),
             candidates=_candidates(completions) if self.with_candidates else None,
-            **step_rewards(begun, responses, response_BT, self.tokenizer),
         )
+        if of_steps:
+            from r1lit.rollout.step_rewards import add_step_rewards
+
+            rollout = add_step_rewards(rollout, of_steps, self.tokenizer)
         if any(completion.environment_T is not None for completion in completions):
-            rollout = with_episodes(rollout, completions)
+            from r1lit.rollout.episode_tokens import add_environment_tokens
+
+            rollout = add_environment_tokens(rollout, completions)
         if self.training:
-            rollout, num_left_out = without_undecided(rollout, self.grader)
+            rollout, num_left_out = leave_out_undecided_groups(rollout, self.grader)
             timings.num_left_out += num_left_out
         timings.add_verdicts(responses)
         timings.grade += time.perf_counter() - started

@@ -6,8 +6,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
-from r1lit.errors import import_path, own_code
+from r1lit.errors import import_path
 from r1lit.problems import Problem, Status, Verdict
+from r1lit.user_code import own_code
 
 
 class Verifier(ABC):

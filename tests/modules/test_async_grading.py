@@ -17,7 +17,7 @@ from r1lit.batches import Problem, PromptBatch, Verdict
 from r1lit.environments import SingleTurn
 from r1lit.rewards import Accuracy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Sampling
-from r1lit.rollout.grading import AsyncGrading
+from r1lit.rollout.grading import BackgroundGrading
 from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.verifiers import CountdownVerifier, FunctionalCodeVerifier, Grader, MathVerifier
 
@@ -81,7 +81,9 @@ def test_verdicts_do_not_depend_on_when_they_were_begun(grader: Grader, num_begu
         for text, _ in ROWS
     ]
     order = random.Random(num_begun).sample(range(len(ROWS)), num_begun)
-    with AsyncGrading(SingleTurn(grader), tokenizer, [problem for _, problem in ROWS]) as grading:
+    with BackgroundGrading(
+        SingleTurn(grader), tokenizer, [problem for _, problem in ROWS]
+    ) as grading:
         for start in range(0, num_begun, 2):
             rows = order[start : start + 2]
             grading.begin(rows, [completions[row] for row in rows])

@@ -27,7 +27,7 @@ from r1lit.environments import SingleTurn
 from r1lit.modules.async_rollouts import Pending
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import Completion
-from r1lit.rollout.grading import AsyncGrading
+from r1lit.rollout.grading import BackgroundGrading
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.worker import Timings
 from r1lit.verifiers import Grader, Verifier
@@ -163,7 +163,7 @@ def test_what_is_decided_is_kept_and_not_decided_again(policy: Path):
     done: Future[list[Completion]] = Future()
     done.set_result(completions)
     before, after = Slow(), Slow()
-    with AsyncGrading(SingleTurn(Grader({"slow": before})), tokenizer, problems) as grading:
+    with BackgroundGrading(SingleTurn(Grader({"slow": before})), tokenizer, problems) as grading:
         assert grading._threads._max_workers == 16
         for row in (0, 2):
             grading.begin([row], [completions[row]])
@@ -171,7 +171,7 @@ def test_what_is_decided_is_kept_and_not_decided_again(policy: Path):
             future.result(timeout=DEADLINE_S)
         kept = Pending(completions=done, grading=grading).kept()
     assert [c.verdict is None for c in kept] == [False, True, False]
-    with AsyncGrading(SingleTurn(Grader({"slow": after})), tokenizer, problems) as grading:
+    with BackgroundGrading(SingleTurn(Grader({"slow": after})), tokenizer, problems) as grading:
         responses = grading.finish(completions_of(as_tensors(kept)))
     assert len(before.texts) == 2 and len(after.texts) == 1
     assert [r.verdict for r in responses[::2]] == [c.verdict for c in kept[::2]]

@@ -23,7 +23,7 @@ from r1lit.policy.adapter import find_quantization
 from r1lit.policy.merge import main
 from r1lit.policy.support import nudged
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.in_process import find_decoding_method
+from r1lit.rollout.decoding_method import find_decoding_method
 
 ALL = "all-linear"
 KINDS = {

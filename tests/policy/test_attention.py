@@ -15,7 +15,6 @@ from r1lit.device import Backend, backend
 from r1lit.policy import Policy, Responses, is_packed
 from r1lit.policy.attention import (
     AttentionRows,
-    CachedLayer,
     FromRows,
     PackedTokens,
     ToRows,
@@ -23,6 +22,7 @@ from r1lit.policy.attention import (
     pack_responses,
     pack_tokens,
 )
+from r1lit.policy.block_attention import CachedLayer
 from r1lit.policy.support import enable_packed
 
 P, A, B, C = ([7, 8], [1, 2, 3], [4], [5, 6])

@@ -19,7 +19,7 @@ from tiny_models import (
 
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.rollout.in_process import find_decoding_method
+from r1lit.rollout.decoding_method import find_decoding_method
 from r1lit.rollout.next_token import sample_tokens
 from r1lit.rollout.sampling import Uniforms
 from r1lit.rollout.shared_prompts import find_shared_prompt_error

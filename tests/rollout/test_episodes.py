@@ -17,7 +17,8 @@ from r1lit.environments import Environment, Episode, InlineTurns, Reply, StepRes
 from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
-from r1lit.rollout.episodes import EpisodeEngine, leave_out, playing
+from r1lit.rollout.episodes import EpisodeEngine, playing
+from r1lit.rollout.left_out import leave_out_groups
 from r1lit.rollout.observations import MARK
 from r1lit.rollout.request import texts_of
 from r1lit.rollout.stored_completions import as_tensors, completions_of
@@ -407,7 +408,9 @@ def test_verifiers_read_an_episodes_answer_in_place_of_the_reply(model):
 
 def test_groups_left_out_are_out_of_the_loss_and_earn_nothing():
     loss_mask_BT = torch.arange(4).expand(6, 4) > 0
-    made = leave_out(rollout(loss_mask_BT=loss_mask_BT), torch.tensor([[False], [True], [False]]))
+    made = leave_out_groups(
+        rollout(loss_mask_BT=loss_mask_BT), torch.tensor([[False], [True], [False]])
+    )
     kept = [[False, True, True, True]] * 2
     assert made.loss_mask_BT.tolist() == [*kept, *[[False] * 4] * 2, *kept]
     assert made.reward_PG.tolist() == [[1, 1], [0, 0], [1, 1]]

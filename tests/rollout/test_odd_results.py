@@ -33,7 +33,8 @@ from r1lit.environments import (
 )
 from r1lit.environments.exits import no_exit
 from r1lit.problems import Problem, Transcript, Verdict
-from r1lit.rollout.episodes import with_episodes, without_undecided
+from r1lit.rollout.episode_tokens import add_environment_tokens
+from r1lit.rollout.left_out import leave_out_undecided_groups
 from r1lit.rollout.observations import MARK, observe
 
 __all__ = ["model"]
@@ -262,7 +263,9 @@ def test_failed_episodes_are_in_the_count_of_left_out_groups():
         (("fr", "ur", "rr"), 2),
     ):
         made = rollout(responses=responses(*groups))
-        made, num_left_out = without_undecided(with_episodes(made, completions(made)), judge)
+        made, num_left_out = leave_out_undecided_groups(
+            add_environment_tokens(made, completions(made)), judge
+        )
         assert num_left_out == count, groups
         left = [not row for row in made.loss_mask_BT[::2].any(-1).tolist()]
         assert Counter(left)[True] == count

@@ -14,7 +14,7 @@ from tiny_models import EOS, PAD, VOCABULARY, Markov, make_policy, make_tokenize
 from r1lit.policy import load_policy, load_tokenizer
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import Completion, ModelSpec, in_process
-from r1lit.rollout.in_process import find_decoding_method
+from r1lit.rollout.decoding_method import find_decoding_method
 from r1lit.rollout.worker import pad
 
 

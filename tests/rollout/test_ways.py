@@ -14,7 +14,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from r1lit.policy import ModelSource, Responses, load_policy
-from r1lit.rollout.in_process import find_decoding_method
+from r1lit.rollout.decoding_method import find_decoding_method
 from r1lit.rollout.shared_prompts import for_decoding
 
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 10, 11], [3, 12, 13], [3, 40], list(range(20, 34))]
