@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ class Speaker:
         self.last_prompt = ""
 
     def _prompts(self, template: str | None) -> PromptOptions:
-        own = self.trained.prompts if self.trained is not None else PromptOptions()
+        own = PromptOptions() if self.trained is None else self.trained.prompts(self.tokenizer)
         if template is None and self.trained is None:
             template = CHAT if self.tokenizer.chat_template else "r1_zero"
         if template in (None, own.template):
@@ -111,9 +111,15 @@ class Speaker:
 
     def ids_of(self, question: str | Conversation) -> tuple[int, ...]:
         """Return the prompt of a question as training makes it."""
-        options = asdict(self.prompts) | {"max_tokens": None}
         (ids,) = encode_questions(
-            [question], self.tokenizer, **options, context=self.context, split="chat"
+            [self.prompts.literal(self.tokenizer, question)],
+            self.tokenizer,
+            template=self.prompts.template,
+            wording=self.prompts.wording,
+            system_prompt=self.prompts.system_prompt,
+            max_tokens=None,
+            context=self.context,
+            split="chat",
         )
         return ids
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 from lightning.pytorch import LightningDataModule
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.callbacks.run_config import read_yaml
 from r1lit.cli.composition import SHIPPED, find
@@ -34,7 +36,7 @@ class Trained:
     """What a policy was trained with, as its run's ``config.yaml`` says.
 
     Args:
-        prompts: how a question becomes a prompt.
+        data: the run's data module, if it is one of problems.
         split: of the problems: ``validation``, ``test`` or ``train``; empty where there are none.
         problems: of one turn each.
         known: every problem of one turn of any split, by the words of its question.
@@ -43,13 +45,21 @@ class Trained:
         why_none: why there are no problems.
     """
 
-    prompts: PromptOptions
+    data: R1DataModule | None = None
     split: str = ""
     problems: list[Problem] = field(default_factory=list)
     known: dict[str, Problem] = field(default_factory=dict)
     grader: Grader = field(default_factory=Grader)
     sampling: Sampling | None = None
     why_none: str = ""
+
+    def prompts(self, tokenizer: PreTrainedTokenizerBase) -> PromptOptions:
+        """Return how a question becomes a prompt, with the solved problems that stand before it."""
+        if self.data is None:
+            return PromptOptions()
+        if not self.split:
+            return self.data.prompts
+        return self.data.prompts_of(self.split, partial(self.data.prompts.literal, tokenizer))
 
 
 def policy_of(path: str) -> str:
@@ -121,7 +131,7 @@ def trained(run: Path) -> Trained:
     data = make(config, "data", LightningDataModule, run)
     sampling = model.get("validation_sampling") or model.get("sampling")
     found = Trained(
-        prompts=data.prompts if isinstance(data, R1DataModule) else PromptOptions(),
+        data=data if isinstance(data, R1DataModule) else None,
         grader=make(model, "grader", Grader, run) or Grader(),
         sampling=sampling_of(sampling),
     )
@@ -149,7 +159,6 @@ def _read(found: Trained, data: R1DataModule) -> None:
         if problems and not found.problems:
             found.problems, found.split = problems, split
             data.problems[split] = every
-            found.prompts = data.prompts_of(split)
         elif every and not problems:
             found.why_none = "the run's problems have several turns in an environment each"
     if not found.problems:

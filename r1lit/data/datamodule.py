@@ -88,6 +88,19 @@ class PromptOptions:
                 f" {self.template!r} has no system turn; template: chat has one"
             )
 
+    def literal(self, tokenizer: PreTrainedTokenizerBase, value: Any) -> Any:
+        """Return data as templates take it: special tokens' texts stay text, unless switched on.
+
+        Args:
+            tokenizer: whose special tokens.
+            value: a question, or what tools are: texts in lists and mappings.
+        """
+        if self.special_tokens_in_questions:
+            return value
+        if isinstance(value, str | Conversation):
+            return literal_question(tokenizer, value)
+        return literal(tokenizer, value)
+
     def turn_end(self, tokenizer: PreTrainedTokenizerBase) -> int | None:
         """Return the token that ends a turn, of the chat template where that is in use."""
         return turn_end(tokenizer) if self.template == CHAT else None
@@ -413,7 +426,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
 
         What is of data in them went through ``literal``.
         """
-        prompts = self.prompts_of(split)
+        prompts = self.prompts_of(split, self.literal)
         return encode_questions(
             openings,
             self._tokenizer(),
@@ -425,24 +438,21 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             split=split,
         )
 
-    def prompts_of(self, split: str) -> PromptOptions:
-        """Return how a question of ``split`` becomes a prompt, with the ``shots`` before it."""
+    def prompts_of(self, split: str, literal: Callable[[str], str] = str) -> PromptOptions:
+        """Return how a question of ``split`` becomes a prompt, with the ``shots`` before it.
+
+        Args:
+            split: whose problems are asked, and so not shown.
+            literal: what becomes of the questions and answers that are shown.
+        """
         if self.shots is None:
             return self.prompts
-        before = self.shots.before(self.problems[split], self.seed, self.literal)
+        before = self.shots.before(self.problems[split], self.seed, literal)
         return replace(self.prompts, wording=before + self.prompts.wording)
 
     def literal(self, value: Any) -> Any:
-        """Return data as templates take it: special tokens' texts stay text, unless switched on.
-
-        Args:
-            value: a question, or what tools are: texts in lists and mappings.
-        """
-        if self.prompts.special_tokens_in_questions:
-            return value
-        if isinstance(value, str | Conversation):
-            return literal_question(self._tokenizer(), value)
-        return literal(self._tokenizer(), value)
+        """Return data as templates take it; see ``PromptOptions.literal``."""
+        return self.prompts.literal(self._tokenizer(), value)
 
     def opening(
         self, problem: Problem, literal: Callable[[Any], Any] = lambda value: value

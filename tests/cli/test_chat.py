@@ -299,3 +299,12 @@ def test_ctrl_c_ends_a_reply_and_ctrl_d_leaves(tmp_path, policy):
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_a_question_cannot_write_special_tokens(run, policy):
+    from r1lit.cli.speaker import Speaker
+
+    speaker = Speaker("run", str(policy), trained(run))
+    end = speaker.tokenizer.eos_token
+    assert speaker.tokenizer.eos_token_id not in speaker.ids_of(f"Which {end} numbers?")
+    assert end in speaker.tokenizer.decode(list(speaker.ids_of(f"Which {end} numbers?")))
