@@ -214,8 +214,9 @@ class Client:
     def _read_of(self, asked: Any, read: Callable[[dict[str, Any]], T], reply: dict[str, Any]) -> T:
         """Return what ``read`` makes of a reply of the model that was asked."""
         answered = reply.get("model")
-        named = isinstance(asked, str) and isinstance(answered, str) and answered
-        if named and not is_same_model(asked, answered):
+        if not (isinstance(asked, str) and isinstance(answered, str) and answered):
+            return read(reply)
+        if not is_same_model(asked, answered):
             raise SetupError(
                 f"{self.key}: {self.url} was asked for the model {asked!r} and answered as"
                 f" {_short(answered)!r}; name the model as the server does"

@@ -284,7 +284,7 @@ def as_texts(
         assert isinstance(text, str)
         texts[prompt] = text
     control = control_tokens(tokenizer)
-    ids = set(tokenizer.convert_tokens_to_ids(sorted(control.all)))
+    ids = set(control.ids(tokenizer).values())
     held = [
         text
         for prompt, text in texts.items()

@@ -61,6 +61,12 @@ class ControlTokens:
         """Return what finds them in a text; ``with_markup`` leaves markup as tokens."""
         return self._starts[with_markup]
 
+    def ids(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+        """Return the id of each."""
+        return {
+            t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.content in self.all
+        }
+
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """What finds them as a tokenizer does: the longest first, some only as words."""
@@ -231,7 +237,7 @@ def _ids_in_pieces(
 ) -> list[int]:
     """Return the ids of a tokenizer in Python: the template's tokens, and the text between them."""
     ids: list[int] = []
-    kept = {tokenizer.convert_tokens_to_ids(token) for token in control.all}
+    kept = control.ids(tokenizer)
     pieces = re.split(f"({control.pattern.pattern})", text)
     for i in range(1, len(pieces), 2):
         strips_left, strips_right = control.strips[pieces[i]]
@@ -239,11 +245,11 @@ def _ids_in_pieces(
         pieces[i + 1] = pieces[i + 1].lstrip() if strips_right else pieces[i + 1]
     for piece in pieces:
         if piece in control.all:
-            ids += tokenizer.convert_tokens_to_ids([piece])
+            ids.append(kept[piece])
         elif piece:
             plain = unbroken(piece)
             own = tokenizer.encode(plain, add_special_tokens=False, split_special_tokens=True)
-            if kept & set(own) - {tokenizer.unk_token_id}:
+            if {*kept.values()} & set(own) - {tokenizer.unk_token_id}:
                 _refuse(tokenizer, plain)
             ids += own
     return tokenizer.build_inputs_with_special_tokens(ids) if add_special_tokens else ids
