@@ -2,7 +2,6 @@ from .base import (
     Environment as Environment,
     Episode as Episode,
     Reply as Reply,
-    SingleTurn as SingleTurn,
     StepResult as StepResult,
     ToolCall as ToolCall,
     TurnLimits as TurnLimits,

@@ -18,7 +18,6 @@ from typing import Any
 from r1lit.errors import check_above, check_at_least, check_between
 from r1lit.problems import Problem, Verdict
 from r1lit.text.prompts import Conversation, Message, question_of
-from r1lit.verifiers import Grader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,66 +159,3 @@ class TurnLimits:
             check_at_least(f"data.limits.{key}", getattr(self, key), 1)
         check_above("data.limits.seconds", self.seconds, 0, finite=False)
         check_between("data.limits.max_failed", self.max_failed, 0, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SingleTurnEpisode(Episode):
-    """One response to a problem."""
-
-    grader: Grader
-    problem: Problem
-
-    def step(self, reply: Reply) -> StepResult:
-        """Return the verdict on the response."""
-        (verdict,) = self.grader.verdicts([reply.text], [self.problem])
-        return StepResult(verdict=verdict)
-
-
-class SingleTurn(Environment):
-    """A response and its verdict, by the verifier that its problem names.
-
-    It is the environment of every problem that names no other.
-
-    Args:
-        grader: decides.
-    """
-
-    def __init__(self, grader: Grader) -> None:
-        self.grader = grader
-
-    def begin(self, problem: Problem, seed: int = 0) -> SingleTurnEpisode:
-        """Return an episode of one turn."""
-        return SingleTurnEpisode(grader=self.grader, problem=problem)
-
-    def steps(self, episodes: Sequence[Episode], replies: Sequence[Reply]) -> list[StepResult]:
-        """Return the verdicts, with one call of each verifier for all of its responses."""
-        problems = [e.problem for e in episodes if isinstance(e, SingleTurnEpisode)]
-        verdicts = self.grader.verdicts([reply.text for reply in replies], problems)
-        return [StepResult(verdict=verdict) for verdict in verdicts]
-
-    def verdicts(
-        self,
-        texts: Sequence[str],
-        problems: Sequence[Problem],
-        known: Sequence[Verdict | None] | None = None,
-    ) -> list[Verdict]:
-        """Return the verdict on a response to each problem, in order; ``known`` ones stay."""
-        verdicts = list(known or [None] * len(texts))
-        rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
-        episodes = [self.begin(problems[row]) for row in rows]
-        steps = self.steps(episodes, [Reply(text=texts[row]) for row in rows])
-        for row, step in zip(rows, steps, strict=True):
-            verdicts[row] = step.verdict
-        return [verdict for verdict in verdicts if verdict is not None]
-
-    def decides_early(self, problem: Problem) -> bool:
-        """Return whether a response is graded while others are still generated."""
-        return self.grader.verifier_of(problem).in_background
-
-    def num_workers(self, problems: Sequence[Problem]) -> int:
-        """Return how many responses to some problems the verifiers decide about at once."""
-        return max((self.grader.verifier_of(p).num_workers for p in problems), default=1)
-
-    def close(self) -> None:
-        """Release the verifiers' worker processes."""
-        self.grader.close()

@@ -26,12 +26,12 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 import r1lit
-from r1lit.environments import SingleTurn
 from r1lit.evaluation.records import by_problem, response_record
 from r1lit.files import JSONLFile, Record, replace_file
 from r1lit.problems import Problem, Response
 from r1lit.rewards import RewardFunction, score
-from r1lit.rollout import Completion, texts_of
+from r1lit.rollout import Completion
+from r1lit.rollout.grading import graded
 from r1lit.verifiers import Grader
 
 
@@ -290,23 +290,9 @@ class ResponseWriter:
         return batch, True
 
     def _records(self, batch: list[Ungraded]) -> list[Record]:
-        texts = texts_of([one.completion for one in batch], self._tokenizer)
+        completions = [one.completion for one in batch]
         problems = [one.problem for one in batch]
-        transcripts = [one.completion.transcript for one in batch]
-        known = [transcript.verdict if transcript else None for transcript in transcripts]
-        verdicts = SingleTurn(self._grader).verdicts(texts, problems, known)
-        responses = [
-            Response(
-                text=text,
-                problem=one.problem,
-                verdict=verdict,
-                num_tokens=one.completion.num_tokens,
-                finished=one.completion.finished,
-                num_environment_tokens=one.completion.num_environment_tokens,
-                transcript=one.completion.transcript,
-            )
-            for one, text, verdict in zip(batch, texts, verdicts, strict=True)
-        ]
+        responses = graded(completions, problems, self._grader, self._tokenizer)
         scores = eval_metrics_of(self._eval_metrics, responses)
         return [
             {

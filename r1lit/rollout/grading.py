@@ -9,10 +9,42 @@ from types import TracebackType
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.environments import SingleTurn
 from r1lit.rollout.request import Completion, texts_of
+from r1lit.verifiers import Grader
 
 THREADS = 8  # at least: each waits for worker processes, whose number is the verifiers' affair
+
+
+def graded(
+    completions: Sequence[Completion],
+    problems: Sequence[Problem],
+    grader: Grader,
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[Response]:
+    """Return completions as responses with verdicts, in order; problems are aligned with them.
+
+    A verdict that a completion brings, from its episode or a checkpoint, stays.
+    """
+    texts = texts_of(completions, tokenizer)
+    verdicts = [c.verdict or (c.transcript.verdict if c.transcript else None) for c in completions]
+    open_rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
+    decided = grader.verdicts([texts[r] for r in open_rows], [problems[r] for r in open_rows])
+    by_row = dict(zip(open_rows, decided, strict=True))
+    return [
+        Response(
+            text=text,
+            problem=problem,
+            verdict=verdict or by_row[row],
+            num_tokens=completion.num_tokens,
+            finished=completion.finished,
+            version=completion.version,
+            num_environment_tokens=completion.num_environment_tokens,
+            transcript=completion.transcript,
+        )
+        for row, (text, problem, verdict, completion) in enumerate(
+            zip(texts, problems, verdicts, completions, strict=True)
+        )
+    ]
 
 
 class BackgroundGrading:
@@ -23,21 +55,21 @@ class BackgroundGrading:
     once. Use as a context manager: after an error, gradings under way are not waited for.
 
     Args:
-        environment: decides.
+        grader: decides.
         tokenizer: turns tokens into the text that is graded.
         problems: what each of the B rows answers.
     """
 
     def __init__(
         self,
-        environment: SingleTurn,
+        grader: Grader,
         tokenizer: PreTrainedTokenizerBase,
         problems: Sequence[Problem],
     ) -> None:
-        self.environment = environment
+        self.grader = grader
         self.tokenizer = tokenizer
         self.problems = problems
-        most = max(THREADS, environment.num_workers(problems))
+        most = max(THREADS, *(grader.verifier_of(p).num_workers for p in problems))
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="grading")
         self._begun: list[tuple[list[int], Future[list[Response]]]] = []
 
@@ -46,7 +78,7 @@ class BackgroundGrading:
         early = {
             row: completion
             for row, completion in zip(rows, completions, strict=True)
-            if self.environment.decides_early(self.problems[row])
+            if self.grader.verifier_of(self.problems[row]).in_background
         }
         if early:
             future = self._threads.submit(self._grade, list(early), list(early.values()))
@@ -61,7 +93,7 @@ class BackgroundGrading:
         """Return the B graded responses, in order.
 
         Raises:
-            Exception: what the environment raised, about an early response too.
+            Exception: what a verifier raised, about an early response too.
         """
         begun = [(rows, future) for rows, future in self._begun if not future.cancel()]
         rest = sorted(set(range(len(completions))).difference(*(rows for rows, _ in begun)))
@@ -71,28 +103,9 @@ class BackgroundGrading:
         return tuple(graded[row] for row in range(len(completions)))
 
     def _grade(self, rows: Sequence[int], completions: Sequence[Completion]) -> list[Response]:
-        texts = texts_of(completions, self.tokenizer)
-        problems = [self.problems[row] for row in rows]
-        known = [c.verdict or (c.transcript.verdict if c.transcript else None) for c in completions]
-        return [
-            Response(
-                text=text,
-                problem=problem,
-                verdict=verdict,
-                num_tokens=completion.num_tokens,
-                finished=completion.finished,
-                version=completion.version,
-                num_environment_tokens=completion.num_environment_tokens,
-                transcript=completion.transcript,
-            )
-            for text, problem, verdict, completion in zip(
-                texts,
-                problems,
-                self.environment.verdicts(texts, problems, known),
-                completions,
-                strict=True,
-            )
-        ]
+        return graded(
+            completions, [self.problems[row] for row in rows], self.grader, self.tokenizer
+        )
 
     def __enter__(self) -> BackgroundGrading:
         return self

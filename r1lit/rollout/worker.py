@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Candidates, PromptBatch, Response, Rollout
-from r1lit.environments import SingleTurn
 from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.grading import BackgroundGrading
@@ -144,7 +143,7 @@ class RolloutWorker:
     def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> BackgroundGrading:
         """Return what grades the completions of some of the batch's prompts."""
         problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
-        return BackgroundGrading(SingleTurn(self.grader), self.tokenizer, problems)
+        return BackgroundGrading(self.grader, self.tokenizer, problems)
 
     def _finish(
         self,

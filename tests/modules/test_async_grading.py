@@ -14,7 +14,6 @@ from tiny import TiredVerifier, data, model, save_policy_that_ends
 from tiny_models import EOS, make_tokenizer, says
 
 from r1lit.batches import Problem, PromptBatch, Verdict
-from r1lit.environments import SingleTurn
 from r1lit.rewards import Accuracy
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Sampling
 from r1lit.rollout.grading import BackgroundGrading
@@ -81,9 +80,7 @@ def test_verdicts_do_not_depend_on_when_they_were_begun(grader: Grader, num_begu
         for text, _ in ROWS
     ]
     order = random.Random(num_begun).sample(range(len(ROWS)), num_begun)
-    with BackgroundGrading(
-        SingleTurn(grader), tokenizer, [problem for _, problem in ROWS]
-    ) as grading:
+    with BackgroundGrading(grader, tokenizer, [problem for _, problem in ROWS]) as grading:
         for start in range(0, num_begun, 2):
             rows = order[start : start + 2]
             grading.begin(rows, [completions[row] for row in rows])

@@ -23,7 +23,6 @@ from tiny import ROOT, grpo_config, merge, model
 from transformers import AutoTokenizer
 
 from r1lit.cli import main
-from r1lit.environments import SingleTurn
 from r1lit.modules.async_rollouts import Pending
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import Completion
@@ -163,7 +162,7 @@ def test_what_is_decided_is_kept_and_not_decided_again(policy: Path):
     done: Future[list[Completion]] = Future()
     done.set_result(completions)
     before, after = Slow(), Slow()
-    with BackgroundGrading(SingleTurn(Grader({"slow": before})), tokenizer, problems) as grading:
+    with BackgroundGrading(Grader({"slow": before}), tokenizer, problems) as grading:
         assert grading._threads._max_workers == 16
         for row in (0, 2):
             grading.begin([row], [completions[row]])
@@ -171,7 +170,7 @@ def test_what_is_decided_is_kept_and_not_decided_again(policy: Path):
             future.result(timeout=DEADLINE_S)
         kept = Pending(completions=done, grading=grading).kept()
     assert [c.verdict is None for c in kept] == [False, True, False]
-    with BackgroundGrading(SingleTurn(Grader({"slow": after})), tokenizer, problems) as grading:
+    with BackgroundGrading(Grader({"slow": after}), tokenizer, problems) as grading:
         responses = grading.finish(completions_of(as_tensors(kept)))
     assert len(before.texts) == 2 and len(after.texts) == 1
     assert [r.verdict for r in responses[::2]] == [c.verdict for c in kept[::2]]
