@@ -108,8 +108,10 @@ def lines_of_a_step(tmp_path_factory: pytest.TempPathFactory) -> Lines:
 
 
 def entered(lines: Lines) -> list[Path]:
-    """Return the files of the lines but those of a device."""
-    return sorted({Path(file) for file, _ in lines if not Path(file).is_relative_to(DEVICE)})
+    """Return the files with a function that was run, but those of a device."""
+    files = {Path(file) for file, _ in lines}
+    run = {f for f in files if any((str(f), line) in lines for line in house.statements(f))}
+    return sorted(file for file in run if not file.is_relative_to(DEVICE))
 
 
 def listed() -> list[str]:

@@ -21,12 +21,8 @@ import torch
 from torch import Tensor
 
 from r1lit.errors import check_above, check_one_of
-from r1lit.objectives.terms import (
-    hide_padding,
-    mean_log_ratio_BT,
-    row_sum_B1,
-    token_log_ratio_BT,
-)
+from r1lit.objectives.response_ratios import mean_log_ratio_BT
+from r1lit.objectives.terms import hide_padding, row_sum_B1, token_log_ratio_BT
 
 
 class Correction(ABC):

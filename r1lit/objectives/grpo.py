@@ -10,13 +10,8 @@ from torch import Tensor
 from r1lit.errors import check_at_least
 from r1lit.objectives.advantages import AdvantageEstimator, GroupCentered
 from r1lit.objectives.objective import ClippedObjective, SymmetricClip
-from r1lit.objectives.terms import (
-    output_log_ratio_BT,
-    per_budget_BT,
-    per_response_BT,
-    per_token_BT,
-    token_log_ratio_BT,
-)
+from r1lit.objectives.response_ratios import output_log_ratio_BT
+from r1lit.objectives.terms import per_budget_BT, per_response_BT, per_token_BT, token_log_ratio_BT
 
 
 class GRPO(SymmetricClip):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from r1lit.objectives.objective import ClippedObjective
-from r1lit.objectives.terms import mean_and_token_log_ratio_BT, mean_log_ratio_BT, per_response_BT
+from r1lit.objectives.response_ratios import mean_and_token_log_ratio_BT, mean_log_ratio_BT
+from r1lit.objectives.terms import per_response_BT
 
 
 class GSPO(ClippedObjective):

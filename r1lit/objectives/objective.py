@@ -41,13 +41,13 @@ from r1lit.errors import check_at_least, check_one_of
 from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
 from r1lit.objectives.entropy_bonus import EntropyBonus
 from r1lit.objectives.loss_inputs import LossInputs, LossOutputs
+from r1lit.objectives.response_ratios import mean_log_ratio_BT
 from r1lit.objectives.terms import (
     KL_ESTIMATORS,
     KLName,
     approx_kl_BT,
     hide_padding,
     masked_sum,
-    mean_log_ratio_BT,
     reference_kl_BT,
     unbiased_k3_BT,
 )

@@ -1,9 +1,5 @@
 from .constrained import ConstrainedEngine as ConstrainedEngine
-from .engine import (
-    ModelSpec as ModelSpec,
-    RolloutEngine as RolloutEngine,
-    check_trains as check_trains,
-)
+from .engine import ModelSpec as ModelSpec, RolloutEngine as RolloutEngine
 from .in_process import InProcessEngine as InProcessEngine
 from .local_model import LocalModel as LocalModel
 from .request import (
@@ -14,4 +10,5 @@ from .request import (
 )
 from .sampling import Sampling as Sampling
 from .server_engine import ServerEngine as ServerEngine
+from .training_checks import check_trains as check_trains
 from .vllm import VLLMEngine as VLLMEngine

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import torch
+
 from r1lit.policy import Policy, is_packed
 from r1lit.policy.support import trial
-from r1lit.rollout.decoding import CachedDecoding, find_decoding_error
-from r1lit.rollout.shared_prompts import find_shared_prompt_error
+from r1lit.rollout.decoding import CachedDecoding, Decoding, find_decoding_error
+from r1lit.rollout.shared_prompts import (
+    Decoder,
+    SharedPromptDecoding,
+    compute_dtype,
+    run_layer,
+)
 
 DecodingMethod = Literal["shared", "cached", "uncached"]
 
@@ -39,3 +47,25 @@ def find_decoding_method(policy: Policy) -> DecodingMethod:
             stacklevel=2,
         )
     return "cached"
+
+
+def find_shared_prompt_error(policy: Policy) -> str | None:
+    """Try whether decoding over shared prompts gives the policy's own log-probs.
+
+    It is judged in float32, and then in the compute dtype as far as rounding lets one judge.
+
+    Returns:
+        None if it does, otherwise what went wrong.
+    """
+
+    def decoding_of(dtype: torch.dtype, cast: bool) -> Callable[..., Decoding]:
+        return lambda prompts, group_size: SharedPromptDecoding(
+            Decoder(policy, dtype, run_layer, cast=cast), prompts, group_size
+        )
+
+    dtype = compute_dtype(policy)
+    with trial(policy):
+        reason = find_decoding_error(policy, decoding_of(torch.float32, cast=False))
+    if reason is None and dtype != torch.float32:
+        reason = find_decoding_error(policy, decoding_of(dtype, cast=True), exact=False)
+    return reason

@@ -23,7 +23,6 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from r1lit.policy import Policy
 from r1lit.rollout.feed import Feed
 from r1lit.rollout.request import Completion, OnFinished, Request
-from r1lit.rollout.sampling import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,40 +167,3 @@ def stream_to_list(
 
     stream(requests, finished)
     return [done[index] for index in range(len(done))]
-
-
-def check_trains(
-    engine: RolloutEngine, sampling: Sampling, keep_sampling_mask: bool = False
-) -> None:
-    """Check that a policy can be trained on what the engine generates.
-
-    Raises:
-        ValueError: if completions have no tokens, new weights do not reach the sampler, or
-            log-probs would not be those of the policy.
-    """
-    name, instead = type(engine).__name__, "use r1lit.rollout.InProcessEngine"
-    if not engine.returns_tokens:
-        raise ValueError(
-            f"engine: {name} returns no token ids and log-probs, which training needs; {instead}"
-        )
-    if not engine.takes_weights:
-        raise ValueError(
-            f"engine: {name} cannot be given the weights that each update makes, which training"
-            f" needs; {instead}"
-        )
-    if engine.constrained:
-        raise ValueError(
-            f"engine: {name} leaves tokens out by a schema, so its log-probs are not the policy's:"
-            f" it is for r1lit test, validate and predict; in training {instead}"
-        )
-    for key, value in sampling.cuts.items():
-        if keep_sampling_mask and not engine.returns_candidates:
-            raise ValueError(
-                f"sampling.{key}: {value} leaves tokens out, and {name} does not say which ones, as"
-                f" keep_sampling_mask needs; {instead}, or leave it out in training"
-            )
-        if not engine.whole_distribution:
-            raise ValueError(
-                f"sampling.{key}: {value} leaves tokens out, and {name} returns"
-                " log-probs among the others alone, not the policy's; leave it out in training"
-            )

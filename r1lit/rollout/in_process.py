@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import sys
 import warnings
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 import torch.fx.experimental._config as shapes
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler
 
-from r1lit.batches import Candidates
 from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy, evaluating
@@ -30,6 +27,7 @@ from r1lit.policy.support import nudged
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding
 from r1lit.rollout.decoding_method import DecodingMethod, find_decoding_method
 from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.growing_candidates import GrowingCandidates
 from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
 from r1lit.rollout.request import Completion, FinishReason, OnFinished, Request
 from r1lit.rollout.sampling import Sampling, Uniforms
@@ -303,27 +301,6 @@ class GrowingRows:
             for row, length in zip(rows, self.length_B[rows].tolist(), strict=True)
         ]
         self.on_finished([self.unreported.pop(row) for row in rows], completions)
-
-
-class GrowingCandidates:
-    """The candidates of each row's tokens while it grows, four bytes each on the host."""
-
-    def __init__(self, num_rows: int) -> None:
-        self._ids = [array("i") for _ in range(num_rows)]
-        self._num = [array("i") for _ in range(num_rows)]
-
-    def append(self, row_R: Tensor, left_RV: Tensor) -> None:
-        """Keep those of the rows' next token, true in ``left_RV``."""
-        ids = left_RV.nonzero()[:, 1].int().cpu().numpy()
-        ends = left_RV.sum(-1).cumsum(0).tolist()
-        for row, start, end in zip(row_R.tolist(), [0, *ends], ends, strict=False):
-            self._ids[row].frombytes(ids[start:end].tobytes())
-            self._num[row].append(end - start)
-
-    def of(self, row: int) -> Candidates:
-        """Return those of a row."""
-        ids, num = (np.array(values[row], np.int32) for values in (self._ids, self._num))
-        return Candidates(ids_N=torch.from_numpy(ids), num_K=torch.from_numpy(num))
 
 
 def check_every(device: torch.device) -> int:

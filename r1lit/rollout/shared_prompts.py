@@ -18,8 +18,7 @@ from r1lit.device import backend
 from r1lit.policy import Policy
 from r1lit.policy.attention import autocast_dtype, no_mask
 from r1lit.policy.block_attention import CachedLayer
-from r1lit.policy.support import trial
-from r1lit.rollout.decoding import Decoding, find_decoding_error
+from r1lit.rollout.decoding import Decoding
 
 BLOCK = 64  # own tokens by which caches grow
 # prompts are padded to a multiple of it: CPUs add up what is left over in another order, and a
@@ -203,28 +202,6 @@ def run_layer(layer: nn.Module, *args: Any, **options: Any) -> Any:
 def compute_dtype(policy: Policy) -> torch.dtype:
     """Return the dtype of training's products: that of autocast, or else of the weights."""
     return autocast_dtype(policy.device, policy.dtype)
-
-
-def find_shared_prompt_error(policy: Policy) -> str | None:
-    """Try whether decoding over shared prompts gives the policy's own log-probs.
-
-    It is judged in float32, and then in the compute dtype as far as rounding lets one judge.
-
-    Returns:
-        None if it does, otherwise what went wrong.
-    """
-
-    def decoding_of(dtype: torch.dtype, cast: bool) -> Callable[..., Decoding]:
-        return lambda prompts, group_size: SharedPromptDecoding(
-            Decoder(policy, dtype, run_layer, cast=cast), prompts, group_size
-        )
-
-    dtype = compute_dtype(policy)
-    with trial(policy):
-        reason = find_decoding_error(policy, decoding_of(torch.float32, cast=False))
-    if reason is None and dtype != torch.float32:
-        reason = find_decoding_error(policy, decoding_of(dtype, cast=True), exact=False)
-    return reason
 
 
 def _contiguous_copy(x: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ import time
 from collections.abc import Sequence
 
 from r1lit.problems import LETTERS, Problem, Verdict
-from r1lit.text.extract import extract_final, json_answer, taken_back, thinking_and_answer
+from r1lit.text.extract import extract_final, taken_back, thinking_and_answer
+from r1lit.text.json_answer import json_answer
 from r1lit.text.notation import INVISIBLE, plain_signs, without_lead
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.exact import find_text, normalised

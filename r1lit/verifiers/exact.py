@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 
 from r1lit.problems import Problem, Verdict
-from r1lit.text.extract import extract_final, json_answer, thinking_and_answer
+from r1lit.text.extract import extract_final, thinking_and_answer
+from r1lit.text.json_answer import json_answer
 from r1lit.text.notation import INVISIBLE, without_lead
 from r1lit.verifiers.base import Verifier, conclude
 from r1lit.verifiers.last_expression import stated_answer

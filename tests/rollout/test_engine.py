@@ -19,10 +19,9 @@ from tiny_models import (
 
 from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
-from r1lit.rollout.decoding_method import find_decoding_method
+from r1lit.rollout.decoding_method import find_decoding_method, find_shared_prompt_error
 from r1lit.rollout.next_token import sample_tokens
 from r1lit.rollout.sampling import Uniforms
-from r1lit.rollout.shared_prompts import find_shared_prompt_error
 
 PROMPTS = [[1, 50, 60, 70, 80, 90, 100, 110], [1, 51], [1, *range(8, 21)], [1, 200, 7]]
 SEED, ITERATION = 3, 5
