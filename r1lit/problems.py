@@ -103,21 +103,3 @@ class Response:
     def num_sampled(self) -> int:
         """How many tokens the policy has written."""
         return self.num_tokens - self.num_environment_tokens
-
-
-def inputs_and_outputs(tests: Any) -> Any:
-    """Return tests by standard input as ``{inputs, outputs}``, two lists; others as they are.
-
-    A list of ``{"input": …, "output": …}`` is read, and a mapping with those two keys.
-
-    >>> inputs_and_outputs([{"input": "1", "output": "2"}])
-    {'inputs': ['1'], 'outputs': ['2']}
-    """
-    single = {"input", "output"}
-    if isinstance(tests, list) and all(
-        isinstance(t, Mapping) and single <= t.keys() for t in tests
-    ):
-        return {f"{key}s": [test[key] for test in tests] for key in ("input", "output")}
-    if isinstance(tests, Mapping) and single <= tests.keys():
-        return {"inputs": tests["input"], "outputs": tests["output"], **tests}
-    return tests

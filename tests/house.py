@@ -16,12 +16,34 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "r1lit"
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 LOADED = """
 import json, sys
 import {module}
 files = [m.__file__ for n, m in [*sys.modules.items()] if n.split(".")[0] == "r1lit"]
 print(json.dumps(sorted({{f for f in files if f}})))
+"""
+
+WITHIN = """
+import importlib.abc, importlib.machinery, json, sys
+allowed = set(json.loads(sys.argv[1]))
+class Refuses(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] == "r1lit":
+            spec = importlib.machinery.PathFinder.find_spec(name, path)
+            if spec is not None and spec.origin not in allowed:
+                raise ImportError(f"{name} is outside of the closure")
+sys.meta_path.insert(0, Refuses())
+from r1lit.cli import main
+main(sys.argv[2:])
+files = [m.__file__ for n, m in [*sys.modules.items()] if n.split(".")[0] == "r1lit"]
+refused = False
+try:
+    import r1lit.modules.ppo
+except ImportError:
+    refused = True
+print(json.dumps({"files": sorted(set(files)), "refused": refused}))
 """
 
 
@@ -37,6 +59,21 @@ def loaded_by(module: str) -> list[Path]:
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return [Path(file) for file in json.loads(done.stdout.splitlines()[-1])]
+
+
+def run_within(files: Iterable[Path], command: list[str]) -> tuple[list[Path], bool]:
+    """Run a command of r1lit in a process that can import no other file of it.
+
+    Returns:
+        The files in memory at its end, and whether a file that lies outside was refused then.
+    """
+    allowed = json.dumps([str(file) for file in files])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHIN, allowed, *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    return [Path(file) for file in said["files"]], said["refused"]
 
 
 # the closure of imports

@@ -24,6 +24,9 @@ from tiny import ROOT
 
 from r1lit.cli import main
 from r1lit.modules import GRPOModule
+from r1lit.refused import PACKAGES
+from r1lit.verifiers.base import DEFAULTS
+from r1lit.worlds import WorldSearch
 
 PACKAGE = ROOT / "r1lit"
 DEVICE = PACKAGE / "device"
@@ -70,6 +73,7 @@ def small_run(folder: Path) -> list[str]:
                 "max_tokens_from": {12: 24, 55: 24},
                 "validation_sampling": {"temperature": 1.0, "max_tokens": 24},
                 "train_batch_size": 4,
+                "engine": {"init_args": {"compile": False}},  # or some functions run no lines
             }
         },
         "data": {
@@ -108,10 +112,8 @@ def lines_of_a_step(tmp_path_factory: pytest.TempPathFactory) -> Lines:
 
 
 def entered(lines: Lines) -> list[Path]:
-    """Return the files with a function that was run, but those of a device."""
-    files = {Path(file) for file, _ in lines}
-    run = {f for f in files if any((str(f), line) in lines for line in house.statements(f))}
-    return sorted(file for file in run if not file.is_relative_to(DEVICE))
+    """Return the files of the lines but those of a device."""
+    return sorted({Path(file) for file, _ in lines if not Path(file).is_relative_to(DEVICE)})
 
 
 def listed() -> list[str]:
@@ -147,6 +149,38 @@ def measure_imports() -> dict[str, float]:
     return found
 
 
+def closure_of_aha() -> set[Path]:
+    """Return the files of the classes that the recipe names, and of the command line."""
+    config = yaml.safe_load((ROOT / "configs/mini/aha.yaml").read_text())
+    problems = WorldSearch(split="train", num_problems=1).problems()
+    verifiers = {DEFAULTS[problem.verifier] for problem in problems}
+    packages = {f"r1lit.{package}" for package in PACKAGES}  # their stubs list bare names
+    command = {"r1lit.cli", "r1lit.cli.command"}
+    return house.closure(command | packages | house.class_paths(config) | verifiers)
+
+
+@pytest.fixture(scope="module")
+def files_of_a_run(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The files in memory after a run that may import nothing outside of its closure."""
+    files, refused = house.run_within(closure_of_aha(), small_run(tmp_path_factory.mktemp("run")))
+    assert refused
+    return files
+
+
+def measure_run(files: list[Path]) -> dict[str, float]:
+    """Return the files, and their lines, that a run has in memory when it ends."""
+    return {
+        "files in memory after a run": len(files),
+        "lines in memory after a run": house.num_lines(files),
+    }
+
+
+def test_a_run_needs_no_file_that_its_classes_do_not_import(files_of_a_run: list[Path]):
+    """All others could be deleted."""
+    assert len(house.FILES) - len(closure_of_aha()) > 100
+    check(measure_run(files_of_a_run))
+
+
 def check(measured: dict[str, float]) -> None:
     """Print measures, and compare them with the file."""
     golden = json.loads(GOLDEN.read_text())
@@ -178,6 +212,6 @@ def test_worse_measures_are_refused():
 
 
 @pytest.mark.skipif("R1LIT_WRITE_GOLDEN" not in os.environ, reason="writes golden/house.json")
-def test_write_the_measures(lines_of_a_step: Lines):
-    measured = measure_imports() | measure_step(lines_of_a_step)
+def test_write_the_measures(lines_of_a_step: Lines, files_of_a_run: list[Path]):
+    measured = measure_imports() | measure_step(lines_of_a_step) | measure_run(files_of_a_run)
     GOLDEN.write_text(json.dumps(measured, indent=1) + "\n")

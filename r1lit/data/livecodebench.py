@@ -14,7 +14,7 @@ from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
 from r1lit.data.tables import Row, Table
 from r1lit.errors import check_at_least
-from r1lit.problems import inputs_and_outputs
+from r1lit.text.stdin_tests import inputs_and_outputs
 
 PROMPT = (
     "You will be given a question (problem specification) and will generate a correct Python"

@@ -11,9 +11,10 @@ from typing import Any
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
 from r1lit.data.tables import Row, Table
-from r1lit.problems import LETTERS, inputs_and_outputs
+from r1lit.problems import LETTERS
 from r1lit.seeding import permutation
 from r1lit.text.prompts import KEY, columns_in, filled, first_of, put_in_words
+from r1lit.text.stdin_tests import inputs_and_outputs
 
 COUNTDOWN = (
     "Using the numbers {numbers}, create an equation that equals {target}. Only +, -, * and /"

@@ -42,7 +42,8 @@ from r1lit.errors import check_one_of
 from r1lit.evaluation.records import accuracy_rows
 from r1lit.files import JSONLFile, Record, absent, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
-from r1lit.problems import LETTERS, Problem, Status, Verdict, inputs_and_outputs
+from r1lit.problems import LETTERS, Problem, Status, Verdict
+from r1lit.text.stdin_tests import inputs_and_outputs
 from r1lit.verifiers import DefaultVerifiers, Grader
 
 NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
