@@ -53,7 +53,7 @@ Files are merged in the order of their -c; keys come last.
   --run FOLDER                 where everything is written
   --ckpt_path last             go on with the run in that folder
   --print_config               what files and keys come to, and no more
-  r1lit test … --list          which suites would run, from where, with what judge
+  r1lit test … --list          which suites would run, on what, with what judge
   r1lit test … --dry-run       and how many problems, prompts and responses
   r1lit fit --help                          every key of trainer and run
   r1lit fit --model.help GRPOModule         every key of a class

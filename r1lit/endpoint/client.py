@@ -269,7 +269,8 @@ class Client:
         return pause_s * random.uniform(0.5, 1.5)
 
 
-_VERSION = re.compile(r"([-:@](latest|main|preview|\d[\w.-]*))+$")
+_NEWEST = r"[-:@](latest|main|preview)"
+_VERSION = re.compile(rf"({_NEWEST}|-\d{{4}}-\d\d-\d\d|[-@]\d{{3,8}}|@[\w.-]+)+$")
 
 
 def is_same_model(asked: str, answered: str) -> bool:
@@ -279,14 +280,17 @@ def is_same_model(asked: str, answered: str) -> bool:
     (True, True)
     >>> is_same_model("gpt-4o", "gpt-4o-mini"), is_same_model("a-7b", "a-7b-instruct")
     (False, False)
+    >>> is_same_model("a-latest", "a-20241022"), is_same_model("a:70b", "a:8b")
+    (True, False)
     """
 
-    def names(text: str) -> set[str]:
+    def names(text: str) -> tuple[str, str]:
         text = text.strip().rstrip("/").casefold()
-        own = re.split(r"[/\\]", text)[-1].removesuffix(".gguf")
-        return {text, own, _VERSION.sub("", own)} - {""}
+        return text, re.split(r"[/\\]", text)[-1].removesuffix(".gguf")
 
-    return bool(names(asked) & names(answered))
+    (whole, own), (answered_whole, answered_own) = names(asked), names(answered)
+    wanted = {whole, own, re.sub(f"{_NEWEST}$", "", own)}
+    return bool(wanted & {answered_whole, answered_own, _VERSION.sub("", answered_own)} - {""})
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> Future[T]:

@@ -384,7 +384,7 @@ def last_error(stderr: str) -> str:
     >>> last_error('  File "main.py", line 1, in <module>\n    f()\nValueError: a\nb')
     'ValueError: a\nb'
     """
-    lines = stderr.strip().splitlines()
+    lines = stderr.strip("\n").splitlines()
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     if not frames:
         return lines[-1] if lines else ""

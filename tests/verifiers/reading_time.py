@@ -127,7 +127,7 @@ def readers() -> dict[str, Callable[[str], object]]:
     found: dict[str, Callable[[str], object]] = {}
     verifiers = DefaultVerifiers()
     del verifiers["reasoning_gym"]  # its scorers are another package's, which may be absent
-    verifiers |= {"math, last expression": MathVerifier(last_expression=True)}
+    verifiers["math, last expression"] = MathVerifier(last_expression=True)
     for name, verifier in verifiers.items():
         if hasattr(verifier, "pool"):
             verifier.pool = Unasked()
