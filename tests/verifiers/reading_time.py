@@ -26,6 +26,7 @@ from r1lit.rewards import (
     SpecialTokenFormat,
 )
 from r1lit.text import extract, notation, scored_text
+from r1lit.text.json_answer import json_answer
 from r1lit.text.scored_text import step_ends
 from r1lit.verifiers import DefaultVerifiers, GenerativeVerifier, MathVerifier
 from r1lit.verifiers.code import find_code, program_files
@@ -155,7 +156,7 @@ def readers() -> dict[str, Callable[[str], object]]:
         "extract_answer": extract.extract_answer,
         "extract_final": extract.extract_final,
         "final_or_answer_part": extract.final_or_answer_part,
-        "json_answer": extract.json_answer,
+        "json_answer": json_answer,
         "scored_part": lambda text: scored_text.scored_part(text, "summary", think_prefilled=True),
         "last_expression": last_expression,
         "program_files": lambda text: program_files(text, "def f(x):\n", "f"),
