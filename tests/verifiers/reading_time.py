@@ -25,7 +25,7 @@ from r1lit.rewards import (
     Repetition,
     SpecialTokenFormat,
 )
-from r1lit.text import extract, notation, scored_text
+from r1lit.text import extract, notation, scored_text, units
 from r1lit.text.json_answer import json_answer
 from r1lit.text.scored_text import step_ends
 from r1lit.verifiers import DefaultVerifiers, GenerativeVerifier, MathVerifier
@@ -157,6 +157,7 @@ def readers() -> dict[str, Callable[[str], object]]:
         "extract_final": extract.extract_final,
         "final_or_answer_part": extract.final_or_answer_part,
         "json_answer": json_answer,
+        "taken_back": lambda text: extract.taken_back(text, 0),
         "scored_part": lambda text: scored_text.scored_part(text, "summary", think_prefilled=True),
         "last_expression": last_expression,
         "program_files": lambda text: program_files(text, "def f(x):\n", "f"),
@@ -171,13 +172,13 @@ def readers() -> dict[str, Callable[[str], object]]:
     # their callers hand these no more than an answer may have
     for function in (
         notation.plain_signs, notation.plain_answer, notation.without_lead, notation.words_of,
-        notation.side_by_side, notation.label_and_value, notation.without_looks, notation.is_unit,
-        notation.without_units, notation.without_symbol, notation.without_long_symbol,
-        notation.measure_of, notation.only_number, notation.spelled_number,
+        notation.side_by_side, notation.label_and_value, notation.without_looks, units.is_unit,
+        units.without_units, units.without_symbol, units.without_long_symbol,
+        units.unmarked, units.measure_of, notation.only_number, notation.spelled_number,
     ):  # fmt: skip
         found[function.__name__] = lambda text, f=function: f(text[: SHORT + 50])
     found["other_words"] = lambda text: notation.other_words(text[: SHORT + 50], text[:400])
-    found["other_measure"] = lambda text: notation.other_measure(text[: SHORT + 50], text[:400])
+    found["other_measure"] = lambda text: units.other_measure(text[: SHORT + 50], text[:400])
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 import reading_time
 
 import r1lit.rewards
-from r1lit.text import extract, notation, scored_text
+from r1lit.text import extract, json_answer, notation, scored_text, units
 from r1lit.verifiers import DefaultVerifiers
 
 LIMIT_S = 60  # of CPU time for all cases of one reader, which take about 4
@@ -64,7 +64,7 @@ def test_every_reader_of_a_response_is_timed():
     rewards = {name for name in r1lit.rewards.__all__ if name[0].isupper()} - OTHER_REWARDS
     names = {f"reward {getattr(r1lit.rewards, name).name}" for name in rewards}
     assert names == {name.partition(",")[0] for name in READERS if name.startswith("reward")}
-    for module in (extract, notation, scored_text):
+    for module in (extract, json_answer, notation, scored_text, units):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             public = function.__module__ == module.__name__ and not name.startswith("_")
             assert not public or name in READERS or name in OF_TOKENS, name
