@@ -12,10 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    pass
 from r1lit.errors import message_of
 from r1lit.user_code import OwnCodeError, crash_error
 

@@ -7,10 +7,7 @@ import importlib
 import math
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 
 def check_at_least(

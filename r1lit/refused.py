@@ -14,10 +14,10 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from r1lit.console import root_fault
+from r1lit.errors import hint, import_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
-from r1lit.errors import hint, import_path
 
 PACKAGES = ("modules", "data", "objectives", "rewards", "callbacks", "verifiers", "rollout",
             "search", "policy", "curation", "worlds", "environments")  # fmt: skip

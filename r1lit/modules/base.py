@@ -374,12 +374,3 @@ def refuse_non_finite(module: Any, what: str, value: float) -> None:
         f" {module.trainer.global_step} was not made; {resume}. Try a lower learning rate, and"
         " check the rewards"
     )
-
-
-# checkpoints: all of a policy, or only what is trained if others are frozen
-
-
-# the device
-
-
-# speed and memory of an iteration

@@ -143,9 +143,6 @@ def of_rows(rollout: Rollout, rows_b: Tensor, width: int) -> dict[str, Any]:
     return {name: None if x is None else x[rows_b, :width] for name, x in values.items()}
 
 
-# numbers of each token, from a forward pass without gradient
-
-
 # metrics
 
 

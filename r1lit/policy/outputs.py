@@ -1,7 +1,6 @@
 """Outputs of a policy's forward pass at predicted tokens, without the logits of all tokens.
 
-K predicted tokens   k some of them, or of a chunk   R rows, a few of them   D hidden size
-V vocabulary   v a chunk of it   C tokens that a server returns   X outcomes, V or C + 1
+K predicted tokens   V vocabulary   D hidden size
 """
 
 from __future__ import annotations

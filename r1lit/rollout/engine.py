@@ -1,12 +1,10 @@
-"""Rollout engines: requests in, completions out; and sampling of the next token.
+"""Rollout engines: requests in, completions out.
 
 An engine is bound once to a model. Training, evaluation and curation all generate through it:
 
     engine.bind(ModelSpec(name=..., tokenizer=..., policy=...))
     engine.update_weights(named_tensors, version)      # after the weights changed
     completions = engine.generate(requests)
-
-B rows   T response tokens   V vocabulary   N blocks of the vocabulary, of K tokens each
 """
 
 from __future__ import annotations
