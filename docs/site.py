@@ -53,6 +53,7 @@ LINK = re.compile(r"(!?\[[^\[\]]*\]\()(?![a-z][a-z0-9+.-]*:|#)([^()\s#]+)((?:#[^
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".txt": "text", ".sh": "bash"}
 LONGEST = 100_000  # bytes of a source file that is shown as a page
 _FENCE = re.compile(r"^ *(?:```|~~~).*?^ *(?:```|~~~) *$", re.MULTILINE | re.DOTALL)
+_NAMED_BLOCK = re.compile(r"^( *(?:```|~~~)\w+) +([\w./-]+) *$", re.MULTILINE)
 _ITEM = re.compile(r"^( *)(?:[-*+]|\d+\.) ")
 
 
@@ -172,7 +173,9 @@ def relinked(text: str, page: str, known: frozenset[str]) -> tuple[str, list[str
 
     parts = re.split(rf"({_FENCE.pattern})", text, flags=_FENCE.flags)
     fenced = _FENCE.match
-    text = "".join(p if fenced(p) else as_python_markdown(LINK.sub(moved, p)) for p in parts)
+    text = "".join(
+        titled(p) if fenced(p) else as_python_markdown(LINK.sub(moved, p)) for p in parts
+    )
     return text, found
 
 
@@ -182,6 +185,11 @@ def content_of_is_page(path: str, known: frozenset[str]) -> bool:
     if path not in known or suffix in (".md", ".ipynb"):
         return True
     return suffix in LANGUAGES and (ROOT / path).stat().st_size < LONGEST
+
+
+def titled(block: str) -> str:
+    """Return a block of code whose file name, after its language, is the block's title."""
+    return _NAMED_BLOCK.sub(r'\1 title="\2"', block, count=1)
 
 
 def as_python_markdown(text: str) -> str:

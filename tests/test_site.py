@@ -39,6 +39,10 @@ def test_it_builds_and_nothing_is_broken(tmp_path):
     start = (tmp_path / "site/index.html").read_text()
     for group in hooks.GROUPS:
         assert re.search(rf">\s*{group}\s*<", start), group
+    recipes = (tmp_path / "site/docs/RECIPES/index.html").read_text()  # blocks have file names
+    own = re.findall(r"^## ", (ROOT / "docs/RECIPES.md").read_text(), re.MULTILINE)
+    assert recipes.count("<h2 id=") == len(own)
+    assert 'class="filename">my_reward.py' in recipes
     assert "data:image/png" in (tmp_path / "site/notebooks/aha_moment/index.html").read_text()
     assert (tmp_path / "site/search/search_index.json").stat().st_size > 100_000
 

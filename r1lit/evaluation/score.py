@@ -61,7 +61,7 @@ NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "function_call": (("function",), ("ground_truth",)),
     "reasoning_gym": (("task",), ("entry",)),
     "none": (),
-    "repository": (("repository",), ("fail_to_pass",), ("pass_to_pass",)),
+    "repository": (("repository",), ("fail_to_pass",), ("pass_to_pass",), ("calls",)),
 }
 """Keys that a line must have for each verifier; of several in one tuple, any one."""
 

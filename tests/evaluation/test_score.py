@@ -187,6 +187,10 @@ def test_no_odd_value_of_any_key_ends_the_command(tmp_path, verifier):
             "repository": str(tmp_path),
             "fail_to_pass": ["test_sums.py::test_add"],
             "pass_to_pass": [],
+            "calls": {
+                "packages": [],
+                "functions": [{"module": "sums", "name": "add", "calls": [["[]", "[]", True]]}],
+            },
         },
         "none": {"answer": "4"},
     }[verifier]
