@@ -132,8 +132,9 @@ class DefaultVerifiers(MutableMapping[str, Verifier]):
     def __getitem__(self, name: str) -> Verifier:
         if name not in self._names:
             raise KeyError(name)
-        if name not in self.made:
-            self.made[name] = import_path(DEFAULTS[name])(**self._options.get(name, {}))
+        if name not in self.made:  # the first of several threads decides which one is used
+            made = import_path(DEFAULTS[name])(**self._options.get(name, {}))
+            self.made.setdefault(name, made)
         return self.made[name]
 
     def __contains__(self, name: object) -> bool:
