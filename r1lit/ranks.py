@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, TypeVar
 
 from torch import distributed
@@ -30,3 +31,15 @@ def own_rank() -> int:
     """Return this process's rank, 0 if it is alone."""
     is_alone = not (distributed.is_available() and distributed.is_initialized())
     return 0 if is_alone else distributed.get_rank()
+
+
+def num_ranks() -> int:
+    """Return how many processes the run has."""
+    is_alone = not (distributed.is_available() and distributed.is_initialized())
+    return 1 if is_alone else distributed.get_world_size()
+
+
+def warn_on_first_rank(text: str) -> None:
+    """Warn once, however many ranks call it."""
+    if own_rank() == 0:
+        warnings.warn(text, stacklevel=3)

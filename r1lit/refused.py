@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_o
 
 from r1lit.console import root_fault
 from r1lit.errors import hint, import_path
+from r1lit.moved_keys import moved
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 PACKAGES = ("modules", "data", "objectives", "rewards", "callbacks", "verifiers", "rollout",
-            "search", "policy", "curation", "worlds", "environments")  # fmt: skip
+            "search", "policy", "curation", "worlds", "environments",
+            "collect", "steps")  # fmt: skip
 
 
 INSTALL = {
@@ -142,6 +144,8 @@ class Refused:
 
     def _unknown(self, where: str, owner: str, name: str, kinds: dict[str, Any]) -> NoReturn:
         path = f"{where}.{name}".lstrip(".")
+        if (now := moved(path)) is not None:
+            raise ValueError(f"{path}: this key has moved; it is now {now}")
         group, _, last = name.rpartition(".")
         own = [key.rpartition(".")[2] for key in kinds if group and key.rpartition(".")[0] == group]
         elsewhere = [

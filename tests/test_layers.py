@@ -18,6 +18,8 @@ LAYERS = (
     {"modules", "callbacks", "worlds"},
     {"curation", "search"},
     {"evaluation", "view"},
+    {"collect"},
+    {"steps"},
     {"rollout", "data"},
     {"rewards"},
     {"policy"},
@@ -30,7 +32,7 @@ LAYERS = (
     {"batches", "supervised_batches", "ranks", "seeding", "files", "refused"},
     {"console"},
     {"problems", "user_code"},
-    {"errors"},
+    {"errors", "moved_keys"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}
 WITH_LIGHTNING = {"cli", "modules", "callbacks", "data"}

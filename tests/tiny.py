@@ -233,6 +233,14 @@ def metrics(run: Path) -> list[Record]:
     return read_records(run / "metrics.jsonl")
 
 
+def ahead(max_staleness: int) -> dict[str, Any]:
+    """A collector of rollouts that are generated so many iterations before."""
+    return {
+        "class_path": "r1lit.collect.Ahead",
+        "init_args": {"max_staleness": max_staleness},
+    }
+
+
 def model(**init_args: Any) -> dict[str, Any]:
     """A change of the model's arguments."""
     return {"model": {"init_args": init_args}}

@@ -133,7 +133,7 @@ class DifficultySampler:
                 raise ValueError(
                     f"data.difficulty: the prompts of iteration {i} depend on the pass rates of the"
                     f" ones before, and {self.num_learnt} are known; it needs a module that trains"
-                    " by GRPO's iterations, with max_staleness: 0"
+                    " by GRPO's iterations, and not by r1lit.collect.Ahead"
                 )
             self._batch = i, self._choose(i)
         return self._batch[1]

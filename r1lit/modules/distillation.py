@@ -277,7 +277,7 @@ class DistillationModule(SFTModule):
         self.check_iteration(batch.iteration)
         worker = self.worker(self.sampling, self.seed)
         timings = Timings(sync=self.sync_seconds)
-        with self.weights_to_sample():
+        with self.whole_weights_for_sampling():
             rollout, on_policy_B = roll_out_share(
                 worker, batch, timings, self.on_policy, self.stored_response
             )

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.collect.base import Collector
+from r1lit.collect.fresh import Fresh
 from r1lit.errors import check_at_least
-from r1lit.modules.dynamic_sampling import collect_mixed
 from r1lit.modules.plan import BatchPlan, check_rollout
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
+from r1lit.modules.schedules import updates_of_run
 from r1lit.modules.token_masks import with_top_entropy, without_truncated
 from r1lit.modules.token_values import of_each_token
 from r1lit.modules.updates import UpdateMetrics, of_rows, responses_of, with_selection
@@ -36,11 +38,10 @@ from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.seeding import permutation
 from r1lit.verifiers import Grader
 
-if TYPE_CHECKING:
-    from r1lit.modules.async_rollouts import AsyncRollouts
-
 BONUS = "entropy_bonus"
 """The key of a checkpoint that holds the state of an entropy bonus."""
+PENDING = "pending_rollouts"
+"""The key of a checkpoint that holds the state of a collector."""
 
 
 class GRPOModule(RolloutModule):
@@ -60,8 +61,8 @@ class GRPOModule(RolloutModule):
         max_tokens_from: ``sampling.max_tokens`` from an iteration on, as ``{513: 65536}``.
         train_batch_size: rows of a minibatch, over all ranks.
         num_inner_epochs: passes over an iteration's rows.
-        dynamic_sampling: replace groups whose rewards are all equal by prompts of the reserve
-            (``data.rollout.num_reserve_prompts``).
+        collector: where an iteration's rollout comes from, a class of ``r1lit.collect``: of the
+            present weights (``Fresh``) if left out.
         kl_in_reward: beta of the penalty r_t - beta (log pi_old - log pi_ref) in the reward of
             every token (InstructGPT 2203.02155, Eq. 2); ``objective.beta`` puts one into the loss.
         mask_truncated: leave responses cut at the limit out of the loss (DAPO's overlong filtering,
@@ -74,9 +75,6 @@ class GRPOModule(RolloutModule):
         grader: decides about them; all of ``DefaultVerifiers`` if left out.
         dropout: keep the policy's dropout in updates. Log-probs then differ from the old policy's,
             which are computed without it.
-        max_staleness: how many iterations before its own a rollout is generated; 0 generates it
-            with the present weights. Above 0, an engine that has its own copy of the weights
-            generates while earlier iterations update; set a ``correction`` too.
         keep_sampling_mask: where ``sampling`` has a ``top_p`` or ``top_k``, compute log-probs, of
             policy and reference, among the tokens that these left when each token was sampled, so
             that sampler and policy choose among the same (DeepSeek-V3.2 2512.02556, §3.1, "Keep
@@ -94,7 +92,7 @@ class GRPOModule(RolloutModule):
         max_tokens_from: dict[int, int] | None = None,
         train_batch_size: int = 64,
         num_inner_epochs: int = 1,
-        dynamic_sampling: bool = False,
+        collector: Collector | None = None,
         mask_truncated: bool = False,
         kl_in_reward: float = 0.0,
         whiten_advantages: bool = False,
@@ -102,7 +100,6 @@ class GRPOModule(RolloutModule):
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
         dropout: bool = False,
-        max_staleness: int = 0,
         keep_sampling_mask: bool = True,
         **options: Any,
     ) -> None:
@@ -120,39 +117,24 @@ class GRPOModule(RolloutModule):
         self.max_tokens_from = max_tokens_from or {}
         self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
-        self.dynamic_sampling = dynamic_sampling
+        self.collector = collector or Fresh()
         self.mask_truncated = mask_truncated
         self.kl_in_reward = kl_in_reward
         self.whiten_advantages = whiten_advantages
         self.correction = correction
-        self.max_staleness = max_staleness
         self.keep_sampling_mask = keep_sampling_mask
-        for key, least in (
-            *(("train_batch_size", 1), ("num_inner_epochs", 1)),
-            *(("kl_in_reward", 0), ("max_staleness", 0)),
-        ):
+        for key, least in (("train_batch_size", 1), ("num_inner_epochs", 1), ("kl_in_reward", 0)):
             check_at_least(key, getattr(self, key), least)
-        self.ahead: AsyncRollouts | None = None
-        if max_staleness:
-            from r1lit.modules.async_rollouts import AsyncRollouts
-
-            self.ahead = AsyncRollouts(max_staleness)
 
     def setup(self, stage: str) -> None:
-        """Check data, correction and batch plan before anything is loaded."""
-        if stage == "fit" and self.ahead is None and self.engine.in_flight_updates:
-            raise ValueError(
-                "engine.in_flight_updates: true is for rollouts that are generated ahead, and"
-                " max_staleness is 0; set that to 1 or more"
-            )
-        if self.ahead is not None:
-            if stage == "fit":
-                self.ahead.check(self)
-            self.ahead.close()
+        """Check collector, data and batch plan before anything is loaded."""
+        if stage == "fit":
+            self.collector.check(self)
+        self.collector.close()
         super().setup(stage)
         data = self.data
         if data is not None and stage == "fit":
-            check_rollout(data.rollout, self.objective.advantage, self.dynamic_sampling)
+            check_rollout(data.rollout, self.objective.advantage)
             self.plan = BatchPlan(
                 num_prompts=data.rollout.prompts_per_iteration,
                 group_size=data.rollout.group_size,
@@ -187,7 +169,7 @@ class GRPOModule(RolloutModule):
         rollout, collected = self.collect(batch)
         if self.mask_truncated:
             rollout = without_truncated(rollout)
-        tokens = self.tokens_of(rollout, self.sampling)
+        tokens = self.first_token_values(rollout, self.sampling)
         started = time.perf_counter()
         rollout, metrics = self.update_policy(rollout)
         metrics |= {
@@ -208,33 +190,22 @@ class GRPOModule(RolloutModule):
 
     def collect(self, batch: PromptBatch) -> tuple[Rollout, dict[str, float]]:
         """Return the iteration's rollout with rewards, and what to log of it."""
-        waited = 0.0 if self.ahead is None else self.wait_for_engine(training=True)
-        worker = self.worker(self.sampling_at(batch.iteration), self.seed, training=True)
-        timings = Timings(sync=self.sync_seconds, rollout=waited, wait=waited)
-        collect = partial(worker.collect, batch, timings=timings)
-        if self.ahead is not None:
-            collect = partial(self.ahead.collect, worker, batch, timings=timings)
-        learns = getattr(self.data, "difficulty", None) is not None
-        sampled: list[Rollout] = []  # dropped groups too, from which difficulty learns
-        if learns:
-            collect = partial(kept_in, sampled, collect)
-        with self.weights_to_sample():
-            if self.dynamic_sampling:
-                rollout, num_dropped = collect_mixed(collect, batch)
-            else:
-                rollout, num_dropped = collect(range(batch.num_prompts)), 0
-            if self.ahead is not None:
-                self.ahead.begin_later(self, worker, batch.iteration, timings)
-        metrics = {"train/num_groups_dropped": float(num_dropped), **timings.metrics()}
-        if learns:
-            metrics |= self.data.learn(batch.iteration, sampled)
-        return rollout, metrics | (
-            {} if self.ahead is None else self.ahead.staleness(self.engine, rollout)
-        )
+        timings = Timings()
+        collected = self.collector(batch, self, timings)
+        timings.sync = self.sync_seconds
+        num_sampled = sum(rollout.num_prompts for rollout in collected.sampled)
+        metrics = {
+            "train/num_groups_dropped": float(num_sampled - collected.rollout.num_prompts),
+            **timings.metrics(),
+            **collected.metrics,
+        }
+        if getattr(self.data, "difficulty", None) is not None:
+            metrics |= self.data.learn(batch.iteration, collected.sampled)
+        return collected.rollout, metrics
 
     def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
         """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
-        update_metrics = UpdateMetrics(same_weights=not self.max_staleness)
+        update_metrics = UpdateMetrics(same_weights=self.collector.is_fresh)
         if self.correction is not None:
             sampled = rollout.logp_sampler_BT, rollout.loss_mask_BT
             logp_old_BT = self.log_probs(rollout, self.policy)
@@ -381,44 +352,42 @@ class GRPOModule(RolloutModule):
         strategy = self.trainer.strategy
         return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
-    # rollouts generated ahead (``max_staleness`` above 0)
-
-    def wait_for_engine(self, training: bool) -> float:
-        """Wait until the engine has ended what it generates ahead; return the seconds it took.
-
-        An engine holds one set of weights and generates for one caller at a time. In training one
-        with ``in_flight_updates`` continues meanwhile.
-        """
-        if self.ahead is None or (training and self.engine.in_flight_updates):
-            return 0.0
-        return self.ahead.wait()
+    # what a collector asks for, and what it keeps
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
-        """Return what collects rollouts, once the engine is free."""
-        self.wait_for_engine(training)
+        """Return what collects rollouts; for an evaluation, once the engine is free."""
+        if not training:
+            self.collector.wait()
         return super().worker(sampling, seed, training)
+
+    def has_iteration(self, iteration: int) -> bool:
+        """Return whether the run goes on to an iteration."""
+        return iteration * self.plan.updates_per_iteration < updates_of_run(self)
+
+    def batch_of(self, iteration: int) -> PromptBatch:
+        """Return the prompts of an iteration, before its turn has come."""
+        batch: PromptBatch = self.data.train_dataloader().batch(iteration)
+        return batch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
         super().on_save_checkpoint(checkpoint)
         if self.objective.entropy is not None:
             checkpoint[BONUS] = self.objective.entropy.state()
-        if self.ahead is not None:
-            checkpoint[self.ahead.key] = self.ahead.state()
+        if pending := self.collector.state():
+            checkpoint[PENDING] = pending
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
         super().on_load_checkpoint(checkpoint)
         if self.objective.entropy is not None and BONUS in checkpoint:
             self.objective.entropy.load(checkpoint[BONUS])
-        if self.ahead is not None and not getattr(self.data, "may_differ", False):
-            pending = checkpoint.get(self.ahead.key, {})
-            self.ahead.load(pending, self.global_rank, self.trainer.world_size)
+        if not getattr(self.data, "may_differ", False):
+            self.collector.load(checkpoint.get(PENDING, {}))
 
     def teardown(self, stage: str) -> None:
         """Let the engine end what it generates, then let it go."""
-        if self.ahead is not None:
-            self.ahead.close()
+        self.collector.close()
         super().teardown(stage)
 
 
@@ -430,11 +399,3 @@ def num_candidates(rollout: Rollout) -> dict[str, float]:
     pairs = zip(rollout.candidates, sampled, strict=True)
     total = sum(int(own.num_K[row_T[: len(own.num_K)]].sum()) for own, row_T in pairs)
     return {"train/num_candidates": total / max(1, int(sampled.sum()))}
-
-
-def kept_in(
-    sampled: list[Rollout], collect: Callable[[Sequence[int]], Rollout], indices: Sequence[int]
-) -> Rollout:
-    """Collect prompts, and put their rollout into ``sampled`` too."""
-    sampled.append(collect(indices))
-    return sampled[-1]

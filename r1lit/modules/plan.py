@@ -108,10 +108,8 @@ def check_update(train_batch_size: int, world_size: int) -> None:
         )
 
 
-def check_rollout(
-    rollout: RolloutOptions, advantage: AdvantageEstimator, dynamic_sampling: bool
-) -> None:
-    """Check that groups are large enough to compare, and that prompts are in reserve if needed.
+def check_rollout(rollout: RolloutOptions, advantage: AdvantageEstimator) -> None:
+    """Check that groups are large enough to compare.
 
     Raises:
         ValueError: naming the key and what would be right.
@@ -121,11 +119,6 @@ def check_rollout(
         raise ValueError(
             f"data.rollout.group_size: {rollout.group_size} is below {smallest}, which"
             f" {type(advantage).__name__} needs to compare responses"
-        )
-    if dynamic_sampling and not rollout.num_reserve_prompts:
-        raise ValueError(
-            "data.rollout.num_reserve_prompts: 0 leaves dynamic_sampling no further prompts;"
-            f" twice prompts_per_iteration, {2 * rollout.prompts_per_iteration}, is usual"
         )
 
 

@@ -92,10 +92,11 @@ class PPOModule(GRPOModule):
         epochs = self.num_inner_epochs
         self.critic_epochs = epochs if critic_epochs is None else critic_epochs
         check_at_least("critic_epochs", self.critic_epochs, epochs)
-        if value_truth is not None and self.max_staleness:
+        if value_truth is not None and not self.collector.is_fresh:
             raise ValueError(
-                "value_truth: it continues responses with the policy that sampled them, and with"
-                f" max_staleness {self.max_staleness} that policy has changed; set only one of them"
+                "value_truth: it continues responses with the policy that sampled them, and a"
+                f" collector {type(self.collector).__name__} trains on those of another; set only"
+                " one of them"
             )
         own = self.source.but(key="critic", adapter=None, quantization=None)
         if isinstance(critic, str):
@@ -224,7 +225,7 @@ class PPOModule(GRPOModule):
         sampling = self.sampling_at(rollout.iteration)
         worker = self.worker(sampling, self.seed + TRUTH_STREAM, training=True)
         prefixes = truth.prefixes(rollout, self.seed)
-        with self.weights_to_sample():
+        with self.whole_weights_for_sampling():
             continued = truth.continued(worker, rollout, prefixes, self.context_length)
         if self.kl_in_reward > 0:
             logp_ref_BT = self.log_probs(continued, self.reference)

@@ -146,7 +146,7 @@ class RolloutModule(PolicyModule):
             sync_dist=True,
             add_dataloader_idx=False,  # held-out documents have a loader of their own
         )
-        return {"rollout": rollout, **self.tokens_of(rollout, self.validation_sampling)}
+        return {"rollout": rollout, **self.first_token_values(rollout, self.validation_sampling)}
 
     def sampling_at(self, iteration: int) -> Sampling:
         """Return how responses are sampled in training at an iteration."""
@@ -155,7 +155,7 @@ class RolloutModule(PolicyModule):
             return self.sampling
         return replace(self.sampling, max_tokens=self.max_tokens_from[max(begun)])
 
-    def tokens_of(self, rollout: Rollout, sampling: Sampling) -> dict[str, TokenValues]:
+    def first_token_values(self, rollout: Rollout, sampling: Sampling) -> dict[str, TokenValues]:
         """Return the training forward's values of the first ``num_token_rows`` responses."""
         if not self.num_token_rows:
             return {}
@@ -166,11 +166,11 @@ class RolloutModule(PolicyModule):
     def _roll_out(self, batch: PromptBatch) -> Rollout:
         worker = self.worker(self.validation_sampling, self.seed + VALIDATION_STREAM)
         rows = range(batch.num_prompts)
-        with self.weights_to_sample():
+        with self.whole_weights_for_sampling():
             return worker.collect(batch, rows, Timings(), int(self.iteration))
 
     @contextmanager
-    def weights_to_sample(self) -> Iterator[None]:
+    def whole_weights_for_sampling(self) -> Iterator[None]:
         """Hold all weights on every rank while an engine decodes with them here.
 
         An engine that takes turns gives its memory up afterwards.

@@ -62,7 +62,7 @@ class Objective(ABC):
         positive_nll: weight of the mean negative log-likelihood of the tokens of right responses
             (VAPO, 2504.05118, §4.3: 0.1).
         off_policy_threshold: leave punished responses out that the policy has moved away from, see
-            ``is_off_policy_BT``; null leaves none out. Of use above ``max_staleness`` 0.
+            ``is_off_policy_BT``; null leaves none out. Of use with ``r1lit.collect.Ahead``.
         entropy: a bonus for the policy's entropy; none if left out.
         top_entropy: share of an iteration's tokens whose surrogate counts, those of the highest
             entropy (Wang et al. 2506.01939: 0.2); 1 is all, and all that an objective with one

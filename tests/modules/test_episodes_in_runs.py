@@ -108,8 +108,8 @@ def test_a_group_with_a_failed_episode_teaches_nothing(base, tmp_path):
 @pytest.mark.long
 def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers(base, tmp_path):
     correction = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
-    ahead = {"max_staleness": 1, "correction": correction}
-    whole, _ = run(tmp_path / "whole", base, **ahead)
+    options = {"collector": tiny.ahead(1), "correction": correction}
+    whole, _ = run(tmp_path / "whole", base, **options)
     kept = (tmp_path / "whole" / "checkpoints").glob("*.ckpt")
     first = min(path for path in kept if path.name != "last.ckpt")
     config = tmp_path / "whole.yaml"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 import torch
 
 from r1lit.batches import Problem, PromptBatch, Response, Rollout, Verdict
+from r1lit.collect import DynamicSampling, Fresh
+from r1lit.collect.dynamic_sampling import groups_of_unequal_rewards
 from r1lit.groups import join_rollouts, take_groups
-from r1lit.modules.dynamic_sampling import collect_mixed, mixed_groups
 from r1lit.modules.plan import BatchPlan
+from r1lit.rollout.worker import Timings
 
 RIGHT = Verdict(value=1.0, status="right", canonical="1", reason="")
 WRONG = Verdict(value=0.0, status="wrong", canonical="2", reason="")
@@ -63,7 +68,7 @@ def consistent(rollout: Rollout) -> list[int]:
 
 def test_groups_are_mixed_when_their_rewards_differ():
     rollout = make([problem(p) for p in range(4)], [[0, 1.0], [1.0, 1.0], [0.0, 0], [1.0, 0]])
-    assert mixed_groups(rollout) == [0, 3]
+    assert groups_of_unequal_rewards(rollout) == [0, 3]
 
 
 def test_taking_groups_takes_everything_of_them():
@@ -98,13 +103,19 @@ def sample_dynamically(mixed: str, wanted: int) -> tuple[list[int], int, list[ra
     )  # fmt: skip
     asked: list[range] = []
 
-    def collect(rows: range) -> Rollout:
-        asked.append(rows)
-        rewards = [[0.0, 1.0] if mixed[p] == "m" else [1.0, 1.0] for p in rows]
-        return make([batch.problems[p] for p in rows], rewards, width=2 + len(asked))
+    class Rewarded(Fresh):
+        def generating(self, batch: PromptBatch, run: Any, timings: Timings) -> Any:
+            return nullcontext()
 
-    rollout, num_dropped = collect_mixed(collect, batch)
-    return consistent(rollout), num_dropped, asked
+        def groups(self, batch: PromptBatch, rows: Any, run: Any, timings: Timings) -> Rollout:
+            asked.append(rows)
+            rewards = [[0.0, 1.0] if mixed[p] == "m" else [1.0, 1.0] for p in rows]
+            return make([batch.problems[p] for p in rows], rewards, width=2 + len(asked))
+
+    collected = DynamicSampling(Rewarded())(batch, None, Timings())
+    sampled = [int(p.uid) for rollout in collected.sampled for p in rollout.problems]
+    assert sampled == list(range(asked[-1].stop)), "dropped groups too"
+    return consistent(collected.rollout), len(sampled) - wanted, asked
 
 
 def test_mixed_groups_need_no_reserve():

@@ -28,7 +28,10 @@ EMPTY = [{"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_proble
         (data(rollout={"group_size": 1}), "group_size: 1 is below 2"),
         (model(sampling={"max_tokens": 400}), "max_tokens: 400 after a prompt of"),
         (model(sampling={"temperature": -1.0}), "temperature: -1.0 is not at least 0; 0 is greedy"),
-        (model(dynamic_sampling=True), "num_reserve_prompts: 0"),
+        (
+            model(collector="r1lit.collect.DynamicSampling"),
+            "num_reserve_prompts: 0",
+        ),
         (data(train=EMPTY), "num_problems: 0"),
         (data(prompts={"max_tokens": 20}), "data.prompts.max_tokens"),
         (data(prompts={"template": "no question"}), "template: 'no question'"),

@@ -219,14 +219,14 @@ def test_reference_is_kept_and_refreshed(fit, tmp_path: Path) -> None:
 def test_dynamic_sampling_replaces_unmixed_groups(fit, tmp_path: Path) -> None:
     """A policy that pays only for a rare token leaves most groups unmixed."""
     rare = model(
-        dynamic_sampling=True,
+        collector={"class_path": "r1lit.collect.DynamicSampling"},
         rewards=[RARE],
     )
     fit("with", rare, data(rollout={"num_reserve_prompts": 8, "group_size": 4}))
     fit(
         "without",
         rare,
-        model(dynamic_sampling=False),
+        model(collector=None),
         data(rollout={"num_reserve_prompts": 8, "group_size": 4}),
     )
     with_, without = metrics(tmp_path / "with"), metrics(tmp_path / "without")

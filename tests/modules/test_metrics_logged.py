@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from metrics_page import assert_documented, normalise, owned_by
-from tiny import data, model
+from tiny import ahead, data, model
 
 
 def test_a_grpo_run_logs_its_page_and_nothing_else(fit, tmp_path: Path) -> None:
     objective = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.1}}
-    cli = fit("run", model(objective=objective, max_staleness=1))
+    cli = fit("run", model(objective=objective, collector=ahead(1)))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     logged = {key for line in lines for key in json.loads(line)} - {"iteration", "seconds"}
     logged |= {key for key in cli.trainer.callback_metrics if key.startswith("val/")}

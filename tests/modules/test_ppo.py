@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_ddp import SGD, fit_in_a_process
 from test_resume import assert_equal, everything, run_and_kill
-from tiny import data, grpo_config, merge, metrics, model, save_policy
+from tiny import ahead, data, grpo_config, merge, metrics, model, save_policy
 
 from r1lit.batches import Rollout
 from r1lit.cli import main
@@ -298,7 +298,10 @@ def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path) -> None
         ({"critic_warmup": -1}, "critic_warmup: -1"),
         ({"critic_epochs": 0}, "critic_epochs: 0 is not at least 1"),
         ({"value_truth": {"num_completions": 1}}, "value_truth.num_completions: 1"),
-        ({"value_truth": {}, "max_staleness": 1}, "value_truth: it continues .* max_staleness 1"),
+        (
+            {"value_truth": {}, "collector": ahead(1)},
+            "value_truth: it cont.* collector Ahead",
+        ),
         ({"critic": "no/such/folder"}, "critic: the directory 'no/such/folder'"),
     ],
 )

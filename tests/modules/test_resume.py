@@ -92,7 +92,7 @@ def assert_equal(a: Any, b: Any, where: str = "") -> None:
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: int) -> None:
     """Dynamic sampling, reference refresh and validation fall in between."""
     change = model(
-        dynamic_sampling=True,
+        collector={"class_path": "r1lit.collect.DynamicSampling"},
         objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.05}},
         lr_scheduler={
             "class_path": "torch.optim.lr_scheduler.LinearLR",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_async_rollouts import CORRECTION, Keep, callbacks
 from test_resume import assert_equal, everything
-from tiny import data, grpo_config, merge, model
+from tiny import ahead, data, grpo_config, merge, model
 
 from r1lit.batches import Candidates
 from r1lit.cli import main
@@ -162,8 +162,8 @@ def test_candidates_are_kept_with_what_is_generated_ahead() -> None:
 
 @pytest.mark.slow
 def test_a_failed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, policy: Path) -> None:
-    ahead = model(sampling=CUT, max_staleness=1, correction=CORRECTION)
-    change = merge(ahead, data(num_iterations=3))
+    stale = model(sampling=CUT, collector=ahead(1), correction=CORRECTION)
+    change = merge(stale, data(num_iterations=3))
     whole, broken = (grpo_config(tmp_path / n, policy, change) for n in ("whole", "broken"))
     main(["fit", "-c", str(whole)])
     with pytest.raises(RuntimeError, match="on purpose"):

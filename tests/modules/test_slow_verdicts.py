@@ -19,11 +19,11 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from test_resume import assert_equal, everything
-from tiny import ROOT, grpo_config, merge, model
+from tiny import ROOT, ahead, grpo_config, merge, model
 from transformers import AutoTokenizer
 
 from r1lit.cli import main
-from r1lit.modules.async_rollouts import Pending
+from r1lit.collect.ahead import Pending
 from r1lit.problems import Problem, Verdict
 from r1lit.rollout import Completion
 from r1lit.rollout.grading import BackgroundGrading
@@ -87,10 +87,8 @@ def slow(k: int, name: str = "Slow", **init_args: Any) -> dict[str, Any]:
         "class_path": "r1lit.verifiers.Grader",
         "init_args": {"verifiers": {"countdown": verifier, "math": verifier}},
     }
-    change = model(
-        max_staleness=k, grader=grader, rewards=[{"class_path": "r1lit.rewards.Accuracy"}]
-    )
-    return merge(change, model(correction=CORRECTION) if k else {})
+    change = model(grader=grader, rewards=[{"class_path": "r1lit.rewards.Accuracy"}])
+    return merge(change, model(collector=ahead(k), correction=CORRECTION) if k else {})
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
 from test_vllm import differences, requests
 from test_vllm_training import config, served
-from tiny import metrics
+from tiny import ahead, metrics
 
 from r1lit.cli import main
 from r1lit.modules.optimizer_states import move_states
@@ -107,7 +107,7 @@ def test_what_a_sleeping_server_cannot_do(options: dict[str, Any], told: str) ->
 
 @pytest.mark.long
 def test_nothing_is_generated_ahead_by_turns(fit) -> None:
-    model = {"init_args": {"engine": ENGINE, "max_staleness": 1}}
+    model = {"init_args": {"engine": ENGINE, "collector": ahead(1)}}
     with pytest.raises(ValueError, match="max_staleness: 1 generates during updates"):
         fit("ahead", {"model": model})
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
-from tiny import ROOT, grpo_config, metrics, save_policy
+from tiny import ROOT, ahead, grpo_config, metrics, save_policy
 from waiting import wait_until
 
 from r1lit.cli import main
@@ -115,7 +115,12 @@ def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_p
     for name, value in SMALL.items():
         monkeypatch.setenv(name, value)
     compare = json.dumps([{"class_path": "test_vllm_training.Compared"}])
-    stale = ["--model.init_args.max_staleness", "1", "--model.init_args.correction", CORRECTION]
+    stale = [
+        "--model.init_args.collector",
+        json.dumps(ahead(1)),
+        "--model.init_args.correction",
+        CORRECTION,
+    ]
     path = config(tmp_path / "run", **served())
     cli = main(["fit", "-c", str(path), *stale, "--trainer.callbacks+", compare])
     [compared] = [c for c in cli.trainer.callbacks if isinstance(c, Compared)]
@@ -133,7 +138,11 @@ def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
     run = tmp_path / "run"
     writer = {"class_path": "r1lit.callbacks.CurveWriter", "init_args": {"dirpath": str(run)}}
     compare = json.dumps([writer, {"class_path": "test_vllm_training.Compared"}])
-    options = {"max_staleness": "2", "sampling.max_tokens": "140", "correction": CORRECTION}
+    options = {
+        "collector": json.dumps(ahead(2)),
+        "sampling.max_tokens": "140",
+        "correction": CORRECTION,
+    }
     args = [x for key, value in options.items() for x in (f"--model.init_args.{key}", value)]
     # a random policy ends no response, and its updates are quick beside them
     policy = save_policy(tmp_path / "policy", width=128)
@@ -157,7 +166,12 @@ def test_killed_it_goes_on_with_what_was_drawn(tmp_path):
     path = config(run, **served(), in_flight_updates=True)
     environment = os.environ | SMALL | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     command = [sys.executable, "-m", "r1lit.cli", "fit", "-c", str(path), "--ckpt_path", "last"]
-    command += ["--data.init_args.num_iterations", "5", "--model.init_args.max_staleness", "2"]
+    command += [
+        "--data.init_args.num_iterations",
+        "5",
+        "--model.init_args.collector",
+        json.dumps(ahead(2)),
+    ]
     command += ["--model.init_args.correction", CORRECTION]
     kill = [{"class_path": "modules.test_resume.KillAt", "init_args": {"iteration": 2}}]
     killed = subprocess.run(

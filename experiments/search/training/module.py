@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.collect import Fresh
 from r1lit.modules import PPOModule
 from r1lit.objectives import GAE
 from r1lit.policy import ModelSource, ScalarModel, evaluating
@@ -78,9 +79,9 @@ class SearchTraining(PPOModule):
 
     def __init__(self, policy: str | ModelSource, search: Search, **options: Any) -> None:
         super().__init__(policy, **options)
-        if self.max_staleness or self.dynamic_sampling:
+        if type(self.collector) is not Fresh:
             raise ValueError("search: a response is searched for in its own iteration; leave out"
-                             " max_staleness and dynamic_sampling")  # fmt: skip
+                             " model.collector")  # fmt: skip
         self.search = search
 
     def _copy_policy(self) -> None:
@@ -102,7 +103,7 @@ class SearchTraining(PPOModule):
             for sample in samples
         ]
         started = time.perf_counter()
-        with self.weights_to_sample():
+        with self.whole_weights_for_sampling():
             results = self.search.run(
                 queries, worker.engine, sampling, self.seed + SEARCH_STREAM + batch.iteration
             )

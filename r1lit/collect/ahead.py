@@ -1,6 +1,6 @@
 """Asynchronous iterations: rollouts generated before the iterations that train on them.
 
-With ``max_staleness: k`` the rollout of iteration i is generated with the weights before the
+With a ``max_staleness`` of k the rollout of iteration i is generated with the weights before the
 updates of iteration i - k. Rollouts of the first k + 1 iterations are generated with the initial
 weights. An engine that works ``in_background`` generates while an iteration updates. Any other
 engine generates at once: the rollout is equally stale, and no time is saved.
@@ -16,23 +16,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.collect.base import Collector
 from r1lit.data.loaders import shard
-from r1lit.modules.schedules import updates_of_run
-from r1lit.ranks import of_all_ranks
+from r1lit.errors import check_at_least
+from r1lit.ranks import num_ranks, of_all_ranks, own_rank, warn_on_first_rank
 from r1lit.rollout import Completion, RolloutEngine
 from r1lit.rollout.grading import BackgroundGrading
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.worker import RolloutWorker, Timings
+from r1lit.steps.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,55 +52,96 @@ class Pending:
         ]
 
 
-class AsyncRollouts:
-    """The rollouts of a run's next iterations, generated or under way.
+class Ahead(Collector):
+    """Trains on rollouts that were generated some iterations before.
 
-    ``GRPOModule`` has one where ``max_staleness`` is above 0.
+    An engine that has its own copy of the weights generates while earlier iterations update. Put
+    ``r1lit.objectives`` weights on the tokens for what the weights differ: ``model.correction``.
+
+    Args:
+        max_staleness: how many iterations before its own a rollout is generated.
     """
 
-    key = "pending_rollouts"
-    """Of a checkpoint, which holds ``state``."""
+    is_fresh = False
 
-    def __init__(self, max_staleness: int) -> None:
+    def __init__(self, max_staleness: int = 1) -> None:
+        check_at_least("max_staleness", max_staleness, 1, "r1lit.collect.Fresh has none")
         self.max_staleness = max_staleness
         self._by_iteration: dict[int, Pending] = {}
         self._thread: threading.Thread | None = None
 
-    def check(self, module: Any) -> None:
-        """Check that data and engine can generate ahead, and warn where nothing corrects for it.
+    def check(self, run: Run) -> None:
+        """Check that data and engine can generate ahead, and warn where nothing corrects for it."""
+        key = f"model.collector.max_staleness: {self.max_staleness}"
+        if run.engine.takes_turns:
+            raise ValueError(
+                f"{key} generates during updates, when an engine with sleep: true sleeps; take"
+                " r1lit.collect.Fresh, or set sleep to false"
+            )
+        if run.data is None:
+            raise ValueError(
+                f"{key} takes prompts ahead from the data module, and trainer.fit was given none;"
+                " pass datamodule=, or take r1lit.collect.Fresh"
+            )
+        if run.correction is None:
+            warn_on_first_rank(
+                f"{key} without model.correction leaves responses of older weights to the"
+                " objective's clip alone; r1lit.objectives.TruncatedImportanceSampling weighs their"
+                " tokens"
+            )
 
-        Raises:
-            ValueError: naming the key and what would be right.
+    @contextmanager
+    def generating(self, batch: PromptBatch, run: Run, timings: Timings) -> Iterator[None]:
+        """Wait for the engine, then let groups be made, then begin those of later iterations.
+
+        An engine holds one set of weights and generates for one caller at a time. One with
+        ``in_flight_updates`` continues while it is given new weights.
         """
-        if module.engine.takes_turns:
-            raise ValueError(
-                f"max_staleness: {self.max_staleness} generates during updates, when an engine with"
-                " sleep: true sleeps; set max_staleness to 0 or sleep to false"
-            )
-        if module.data is None:
-            raise ValueError(
-                f"max_staleness: {self.max_staleness} takes prompts ahead from the data module,"
-                " and trainer.fit was given none; pass datamodule=, or leave it at 0"
-            )
-        if module.correction is None:
-            rank_zero_warn(
-                f"max_staleness: {self.max_staleness} without model.correction leaves responses"
-                " of older weights to the objective's clip alone;"
-                " r1lit.objectives.TruncatedImportanceSampling weighs their tokens"
-            )
+        if not run.engine.in_flight_updates:
+            timings.add_wait(self.wait())
+        with run.whole_weights_for_sampling():
+            yield
+            self._generate_ahead(batch.iteration, run, timings)
 
-    def begin_later(
-        self, module: Any, worker: RolloutWorker, iteration: int, timings: Timings
-    ) -> None:
+    def groups(
+        self, batch: PromptBatch, prompts: Sequence[int], run: Run, timings: Timings
+    ) -> Rollout:
+        """Return the batch's rollout: the one generated ahead, or else one generated now.
+
+        What is generated ahead is of the batch's first P prompts, which are asked for first.
+        """
+        worker = run.worker(run.sampling_at(batch.iteration), run.seed, training=True)
+        pending = self._by_iteration.pop(batch.iteration, None)
+        if pending is None:
+            timings.add_wait(self.wait())
+            return worker.collect(batch, prompts, timings)
+        started = time.perf_counter()
+        completions = pending.completions.result()
+        timings.add_wait(time.perf_counter() - started)
+        return worker.grade(completions, batch, prompts, timings, pending.grading)
+
+    def metrics(self, rollout: Rollout, run: Run) -> dict[str, float]:
+        """Return how many updates a rollout's weights are older than the engine's present ones.
+
+        NaN where the engine does not name them.
+        """
+        mean = largest = math.nan
+        now, version_BT = run.engine.version, rollout.version_BT
+        if now is not None and version_BT is not None:
+            named_N = version_BT[rollout.mask_BT & (version_BT >= 0)]
+            if len(named_N):
+                mean, largest = now - float(named_N.double().mean()), float(now - named_N.min())
+        return {"train/staleness/mean": mean, "train/staleness/max": largest}
+
+    def _generate_ahead(self, iteration: int, run: Run, timings: Timings) -> None:
         """Begin the rollouts of the next ``max_staleness`` iterations, as far as the run goes."""
         started = time.perf_counter()
-        loader, num_updates = module.data.train_dataloader(), updates_of_run(module)
+        worker = run.worker(run.sampling_at(iteration), run.seed, training=True)
         later = range(iteration + 1, iteration + 1 + self.max_staleness)
-        an_iteration = module.plan.updates_per_iteration
         batches = [
-            (replace(worker, sampling=module.sampling_at(i)), loader.batch(i))
+            (replace(worker, sampling=run.sampling_at(i)), run.batch_of(i))
             for i in later
-            if i * an_iteration < num_updates
+            if run.has_iteration(i)
         ]
         self.begin(worker.engine, batches)
         timings.rollout += time.perf_counter() - started
@@ -159,26 +201,6 @@ class AsyncRollouts:
             pending.completions.result()
         return time.perf_counter() - started
 
-    def collect(
-        self,
-        worker: RolloutWorker,
-        batch: PromptBatch,
-        prompt_indices: Sequence[int],
-        timings: Timings,
-    ) -> Rollout:
-        """Return the batch's rollout: the one generated ahead, or else one generated now.
-
-        What is generated ahead is of the batch's first P prompts, which are requested first.
-        """
-        pending = self._by_iteration.pop(batch.iteration, None)
-        if pending is None:
-            timings.add_wait(self.wait())
-            return worker.collect(batch, prompt_indices, timings)
-        started = time.perf_counter()
-        completions = pending.completions.result()
-        timings.add_wait(time.perf_counter() - started)
-        return worker.grade(completions, batch, prompt_indices, timings, pending.grading)
-
     def state(self) -> dict[int, dict[str, Tensor]]:
         """Return the completions of all ranks by iteration, for a checkpoint, once all are there.
 
@@ -195,9 +217,10 @@ class AsyncRollouts:
             for i, packed in own.items()
         }
 
-    def load(self, state: Mapping[int, Mapping[str, Tensor]], rank: int, world_size: int) -> None:
+    def load(self, state: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Take this rank's share of what ``state`` returned, on any number of ranks."""
         self.close()
+        rank, world_size = own_rank(), num_ranks()
         for iteration, packed in state.items():
             done: futures.Future[list[Completion]] = futures.Future()
             done.set_result(list(shard(completions_of(packed), rank, world_size)))
@@ -207,17 +230,3 @@ class AsyncRollouts:
         """Drop everything, once nothing is generated any more."""
         futures.wait([pending.completions for pending in self._by_iteration.values()])
         self._by_iteration.clear()
-
-    @staticmethod
-    def staleness(engine: RolloutEngine, rollout: Rollout) -> dict[str, float]:
-        """Return how many updates a rollout's weights are older than the engine's present ones.
-
-        NaN where the engine does not name them.
-        """
-        mean = largest = math.nan
-        now, version_BT = engine.version, rollout.version_BT
-        if now is not None and version_BT is not None:
-            known = version_BT[rollout.mask_BT & (version_BT >= 0)]
-            if len(known):
-                mean, largest = now - float(known.double().mean()), float(now - known.min())
-        return {"train/staleness/mean": mean, "train/staleness/max": largest}

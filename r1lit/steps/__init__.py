@@ -1,0 +1,5 @@
+"""Steps of an iteration between collecting and advantages, and what they may ask of a run."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from .run import Run as Run
