@@ -11,7 +11,7 @@ Letters written together mean flattened: row ``b`` answers prompt ``b // G``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -111,12 +111,11 @@ class Rollout:
     same unless a correction has the trainer compute them again. ``advantage_BT`` is per token.
 
     Optional: ``reward_BT`` are rewards of single tokens; ``reward_PG`` comes with the last one in
-    addition; ``step_end_BT`` is true where they are of steps that end there; ``value_BT`` a
-    critic's values before each token, and ``return_BT`` what it learns; ``correction_BT`` is what a
-    correction weighs the tokens by; ``is_selected_BT`` are the tokens that an objective treats
-    apart; ``version_BT`` counts the updates of the weights that sampled each token, -1 where the
-    engine does not report them. ``candidates``, host data, has those of each row's tokens where
-    top-k or top-p left tokens out: all log-probs are then among them.
+    addition; ``step_end_BT`` is true where they are of steps that end there; ``weight_BT`` weighs
+    the surrogate of each token; ``version_BT`` counts the updates of the weights that sampled each
+    token, -1 where the engine does not report them. ``candidates``, host data, has those of each
+    row's tokens where top-k or top-p left tokens out: all log-probs are then among them.
+    ``extra_BT`` holds what steps have written for others, by name, such as a critic's ``value_BT``.
     """
 
     iteration: int
@@ -133,13 +132,11 @@ class Rollout:
     advantage_BT: Tensor
     reward_BT: Tensor | None = None
     step_end_BT: Tensor | None = None
-    value_BT: Tensor | None = None
-    return_BT: Tensor | None = None
-    correction_BT: Tensor | None = None
-    is_selected_BT: Tensor | None = None
+    weight_BT: Tensor | None = None
     version_BT: Tensor | None = None
     environment_BT: Tensor | None = None
     candidates: tuple[Candidates, ...] | None = None
+    extra_BT: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         num_rows = len(self.prompts) * self.group_size
@@ -148,9 +145,9 @@ class Rollout:
         assert self.candidates is None or len(self.candidates) == num_rows
         assert self.length_B.shape == shape[:1] and not self.length_B.is_floating_point()
         assert str(self.loss_mask_BT.dtype) == "torch.bool"
-        for field in fields(self):
-            values_BT = getattr(self, field.name) if field.name.endswith("_BT") else None
-            assert values_BT is None or values_BT.shape == shape, (field.name, values_BT.shape)
+        for name, value_BT in {**vars(self), **self.extra_BT}.items():
+            if name.endswith("_BT") and isinstance(value_BT, Tensor):
+                assert value_BT.shape == shape, (name, value_BT.shape)
         assert self.reward_PG.shape == (len(self.prompts), self.group_size)
         assert all(reward.shape == self.reward_PG.shape for reward in self.rewards.values())
 
@@ -161,7 +158,22 @@ class Rollout:
             tensors = {name: x for name, x in values.items() if isinstance(x, Tensor)}
             return {name: x.to(device, non_blocking=non_blocking) for name, x in tensors.items()}
 
-        return replace(self, rewards=moved(self.rewards), **moved(vars(self)))  # type: ignore[arg-type]
+        mappings = {"rewards": moved(self.rewards), "extra_BT": moved(self.extra_BT)}
+        return replace(self, **mappings, **moved(vars(self)))  # type: ignore[arg-type]
+
+    def extra(self, name: str, reader: str) -> Tensor:
+        """Return what a step has written under a name, ``[B, T]``.
+
+        Raises:
+            ValueError: naming ``reader``, if none has.
+        """
+        if name not in self.extra_BT:
+            written = ", ".join(self.extra_BT) or "nothing"
+            raise ValueError(
+                f"{reader} reads {name} of the rollout, and steps have written {written}; put the"
+                " step that writes it into model.steps"
+            )
+        return self.extra_BT[name]
 
     @property
     def num_prompts(self) -> int:

@@ -16,12 +16,11 @@ PER_ROW = (
 )
 
 
-OPTIONAL = ("reward_BT", "step_end_BT", "version_BT", "environment_BT")
+OPTIONAL = ("reward_BT", "step_end_BT", "weight_BT", "version_BT", "environment_BT")
 
 
 def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
     """Return the rollout of some of the groups."""
-    assert rollout.value_BT is None and rollout.correction_BT is None
     size = rollout.group_size
     rows = [p * size + g for p in groups for g in range(size)]
     index_P = torch.tensor(list(groups), dtype=torch.long, device=rollout.reward_PG.device)
@@ -33,6 +32,7 @@ def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
         rewards={name: reward[index_P] for name, reward in rollout.rewards.items()},
         reward_PG=rollout.reward_PG[index_P],
         candidates=rollout.candidates and tuple(rollout.candidates[b] for b in rows),
+        extra_BT={name: value_BT[index_B] for name, value_BT in rollout.extra_BT.items()},
         **{name: getattr(rollout, name)[index_B] for name in _per_row(rollout)},
     )
 
@@ -40,16 +40,15 @@ def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     """Put rollouts of one iteration below each other, padded to the longest response."""
     first = rollouts[0]
-    assert all(r.value_BT is None and r.correction_BT is None for r in rollouts)
     if len(rollouts) == 1:
         return first
     assert all(r.iteration == first.iteration for r in rollouts)
     assert all(r.group_size == first.group_size for r in rollouts)
     width = max(r.response_BT.shape[1] for r in rollouts)
     names = dict.fromkeys(name for r in rollouts for name in _per_row(r))
+    extras = dict.fromkeys(name for r in rollouts for name in r.extra_BT)
 
-    def joined(name: str) -> Tensor:
-        given = [getattr(r, name) for r in rollouts]
+    def joined(given: list[Tensor | None]) -> Tensor:
         dtype = next(t.dtype for t in given if t is not None)
         parts = [
             torch.zeros_like(r.response_BT, dtype=dtype) if t is None else t
@@ -66,7 +65,8 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         rewards={name: torch.cat([r.rewards[name] for r in rollouts]) for name in first.rewards},
         reward_PG=torch.cat([r.reward_PG for r in rollouts]),
         candidates=first.candidates and tuple(c for r in rollouts for c in r.candidates or ()),
-        **{name: joined(name) for name in names},  # type: ignore[arg-type]
+        extra_BT={name: joined([r.extra_BT.get(name) for r in rollouts]) for name in extras},
+        **{name: joined([getattr(r, name) for r in rollouts]) for name in names},  # type: ignore[arg-type]
     )
 
 

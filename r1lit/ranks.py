@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 from torch import distributed
 
@@ -31,6 +31,12 @@ def own_rank() -> int:
     """Return this process's rank, 0 if it is alone."""
     is_alone = not (distributed.is_available() and distributed.is_initialized())
     return 0 if is_alone else distributed.get_rank()
+
+
+def mean_over_ranks(number: SupportsFloat) -> float:
+    """Return the mean of a number over ranks; all of them call it."""
+    numbers = of_all_ranks(float(number))
+    return sum(numbers) / len(numbers)
 
 
 def num_ranks() -> int:

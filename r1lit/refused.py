@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_o
 
 from r1lit.console import root_fault
 from r1lit.errors import hint, import_path
-from r1lit.moved_keys import moved
+from r1lit.moved_keys import moved, moved_class
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -145,7 +145,7 @@ class Refused:
     def _unknown(self, where: str, owner: str, name: str, kinds: dict[str, Any]) -> NoReturn:
         path = f"{where}.{name}".lstrip(".")
         if (now := moved(path)) is not None:
-            raise ValueError(f"{path}: this key has moved; it is now {now}")
+            raise ValueError(f"{path}: there is no such key any more; it is {now}")
         group, _, last = name.rpartition(".")
         own = [key.rpartition(".")[2] for key in kinds if group and key.rpartition(".")[0] == group]
         elsewhere = [
@@ -299,6 +299,8 @@ def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
     Raises:
         ValueError: naming ``where``, if there is none.
     """
+    if (now := moved_class(path)) is not None:
+        raise ValueError(f"{where}: there is no {path} any more; it is {now}")
     module, _, name = path.rpartition(".")
     if not module:
         known = class_paths()

@@ -17,6 +17,7 @@ import r1lit.data
 import r1lit.modules
 import r1lit.objectives
 import r1lit.rollout
+import r1lit.steps
 from r1lit.cli.command import OPTIONS
 
 PAGE = (ROOT / "docs" / "COMING_FROM.md").read_text()
@@ -44,6 +45,8 @@ PLACES: dict[str, set[str]] = {
     "data.prompts": arguments(r1lit.data.PromptOptions),
     "data.limits": {"max_turns"},
     "rollout.VLLMEngine": arguments(r1lit.rollout.VLLMEngine),
+    "steps.Correction": arguments(r1lit.steps.Correction),
+    "steps.KLInReward": arguments(r1lit.steps.KLInReward),
 }
 
 
@@ -73,7 +76,7 @@ def test_r1lits_keys_exist(key):
 
 def test_every_class_that_is_named_exists():
     named = re.findall(r"r1lit\.(\w+)\.([A-Z]\w+)", PAGE)
-    assert len(named) == 5
+    assert len(named) == 10
     for package, name in named:
         assert hasattr(getattr(r1lit, package), name), name
 

@@ -18,6 +18,7 @@ SECTIONS = {
     title: dict(re.findall(r"^```(python|yaml)\n(.*?)^```", body, re.M | re.S))
     for title, body in re.findall(r"^## A (?:new )?(.*?)\n(.*?)(?=^## )", PAGE, re.M | re.S)
 }
+CRITIC = "step with a model of its own: a critic"
 
 
 def test_the_page_has_the_examples_it_promises() -> None:
@@ -30,7 +31,7 @@ def test_the_page_has_the_examples_it_promises() -> None:
         "engine",
         "environment",
     }
-    wanted |= {"module with a critic"}
+    wanted |= {"step of an iteration", CRITIC}
     assert wanted <= SECTIONS.keys()
     assert all(set(blocks) == {"python", "yaml"} for blocks in SECTIONS.values())
 
@@ -55,7 +56,9 @@ def test_an_example_trains(
         assert json.loads(lines[0])["train/mismatch/max_abs"] < 1e-3
     if title == "environment":
         assert json.loads(lines[0])["train/environment/turns"] >= 1
-    if title == "module with a critic":
+    if title == "step of an iteration":
+        assert 0 <= json.loads(lines[0])["train/share_copies"] < 1
+    if title == CRITIC:
         assert json.loads(lines[0])["train/value_loss"] >= 0
     if title == "reward":
         assert json.loads(lines[0])["train/reward/brevity"] >= 0

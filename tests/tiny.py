@@ -241,6 +241,14 @@ def ahead(max_staleness: int) -> dict[str, Any]:
     }
 
 
+def step(name: str, **init_args: Any) -> dict[str, Any]:
+    """A step of an iteration."""
+    return {"class_path": f"r1lit.steps.{name}", "init_args": init_args}
+
+
+CORRECTION = step("Correction", weighting="r1lit.objectives.TruncatedImportanceSampling")
+
+
 def model(**init_args: Any) -> dict[str, Any]:
     """A change of the model's arguments."""
     return {"model": {"init_args": init_args}}

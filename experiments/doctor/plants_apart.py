@@ -189,6 +189,6 @@ class ReadsBeginning(Verifier):
 class EntropyPenalty(EntropyBonus):
     """The entropy bonus with the wrong sign: it lowers the entropy."""
 
-    def loss(self, inputs: LossInputs) -> Tensor:
+    def loss(self, inputs: LossInputs, token_BT: Tensor, num_tokens: float) -> Tensor:
         """Return the negative of what is right."""
-        return -super().loss(inputs)
+        return -super().loss(inputs, token_BT, num_tokens)

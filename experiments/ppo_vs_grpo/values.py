@@ -1,7 +1,7 @@
 """Second table of the page: how good the critics were.
 
 Explained variance at the first iteration that trains the policy and at the last one; values against
-Monte-Carlo continuations (`r1lit.modules.ppo`) as they were measured last.
+Monte-Carlo continuations (`r1lit.steps.value_truth`) as they were measured last.
 """
 
 from __future__ import annotations

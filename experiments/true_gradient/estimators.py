@@ -19,12 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 from experiments.true_gradient.tree import Scores
 from r1lit import objectives
 from r1lit.batches import Response, Rollout
-from r1lit.modules.updates import with_selection
+from r1lit.modules.selected_tokens import with_selection
 from r1lit.objectives import LossInputs, Objective
-from r1lit.objectives.reward_shaping import whitened
-
-WHITENED = ("REINFORCE++",)
-"""Estimators whose advantages are whitened over the batch."""
 
 
 def estimators(max_tokens: int) -> dict[str, Objective]:
@@ -40,15 +36,15 @@ def estimators(max_tokens: int) -> dict[str, Objective]:
         "GSPO-token": objectives.GSPOToken(),
         "GMPO": objectives.GMPO(),
         "SAPO": objectives.SAPO(),
-        "GDPO": objectives.GRPO(advantage=objectives.RewardsApart()),
+        "GDPO": objectives.GRPO(advantage=objectives.NormalizedPerReward()),
         "DAPO": objectives.DAPO(),
         "CISPO": objectives.CISPO(),
         "DPPO": objectives.DPPO(),
         "Clip-Cov": objectives.ClipCov(),
         "KL-Cov": objectives.KLCov(),
         "GPG": objectives.PolicyGradient(advantage=objectives.GroupCentered()),
-        "REINFORCE++": objectives.PPO(advantage=objectives.NoBaseline()),
-        "RAFT": objectives.PolicyGradient(advantage=objectives.Kept("best")),
+        "REINFORCE++": objectives.PPO(advantage=objectives.Whitened(objectives.NoBaseline())),
+        "RAFT": objectives.PolicyGradient(advantage=objectives.OnlyKept("best")),
     }
 
 
@@ -107,8 +103,6 @@ def token_weights_BT(
 ) -> tuple[Tensor, float]:
     """Return c of an objective at the present policy's log-probs, and the share that is clipped."""
     rollout = replace(rollout, advantage_BT=objective.advantage.estimate(rollout))
-    if name in WHITENED:
-        rollout = whitened(rollout, float)
     rollout, _ = with_selection(rollout, objective, seed)
     logp_BT = logp_BT.clone().requires_grad_()
     num_tokens = float(rollout.loss_mask_BT.sum())
@@ -121,7 +115,7 @@ def token_weights_BT(
             mask_BT=rollout.loss_mask_BT,
             num_rows=float(len(rollout.responses)),
             num_tokens=num_tokens,
-            is_selected_BT=rollout.is_selected_BT,
+            extra_BT=rollout.extra_BT,
         )
     )
     (gradient_BT,) = torch.autograd.grad(outputs.loss, logp_BT)

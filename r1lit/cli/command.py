@@ -284,10 +284,13 @@ def check_manual_optimization(trainer: Trainer) -> None:
 
 def check_rates(model: Any) -> None:
     """Refuse a negative learning rate before anything is loaded; ``ValueError`` names its key."""
-    for key in ("optimizer", "critic_optimizer"):
-        rate = model.get(f"init_args.{key}.init_args.lr")
+    owners = {"model": model}
+    for step in model.get("init_args.steps") or ():
+        owners[f"model.steps: {step.class_path.rpartition('.')[2]}"] = step
+    for name, owner in owners.items():
+        rate = owner.get("init_args.optimizer.init_args.lr")
         if isinstance(rate, int | float):
-            check_at_least(f"model.{key}.lr", rate, 0)
+            check_at_least(f"{name}.optimizer.lr", rate, 0)
 
 
 def warn_of_no_effect(named: dict[str, Any], data: Any) -> None:

@@ -33,7 +33,7 @@ from r1lit.rollout import Completion, RolloutEngine
 from r1lit.rollout.grading import BackgroundGrading
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.worker import RolloutWorker, Timings
-from r1lit.steps.run import Run
+from r1lit.steps.base import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class Pending:
 class Ahead(Collector):
     """Trains on rollouts that were generated some iterations before.
 
-    An engine that has its own copy of the weights generates while earlier iterations update. Put
-    ``r1lit.objectives`` weights on the tokens for what the weights differ: ``model.correction``.
+    An engine that has its own copy of the weights generates while earlier iterations update. The
+    step ``r1lit.steps.Correction`` weighs tokens for what the weights differ.
 
     Args:
         max_staleness: how many iterations before its own a rollout is generated.
@@ -83,11 +83,10 @@ class Ahead(Collector):
                 f"{key} takes prompts ahead from the data module, and trainer.fit was given none;"
                 " pass datamodule=, or take r1lit.collect.Fresh"
             )
-        if run.correction is None:
+        if not any("weight_BT" in step.writes for step in run.steps):
             warn_on_first_rank(
-                f"{key} without model.correction leaves responses of older weights to the"
-                " objective's clip alone; r1lit.objectives.TruncatedImportanceSampling weighs their"
-                " tokens"
+                f"{key} without a correction leaves responses of older weights to the objective's"
+                " clip alone; put r1lit.steps.Correction into model.steps"
             )
 
     @contextmanager

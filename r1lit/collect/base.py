@@ -10,7 +10,7 @@ from typing import Any
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.rollout.worker import Timings
-from r1lit.steps.run import Run
+from r1lit.steps.base import Run
 
 
 @dataclass(frozen=True, kw_only=True)

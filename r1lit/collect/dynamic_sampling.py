@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from r1lit.batches import PromptBatch, Rollout
@@ -11,7 +11,7 @@ from r1lit.collect.base import Collected, Collector
 from r1lit.collect.fresh import Fresh
 from r1lit.groups import join_rollouts, take_groups
 from r1lit.rollout.worker import Timings
-from r1lit.steps.run import Run
+from r1lit.steps.base import Run
 
 
 class DynamicSampling(Collector):
@@ -63,7 +63,9 @@ class DynamicSampling(Collector):
         metrics = self.inner.metrics(joined, run)
         return Collected(rollout=joined, sampled=tuple(sampled), metrics=metrics)
 
-    def groups(self, batch: PromptBatch, prompts: range, run: Run, timings: Timings) -> Rollout:
+    def groups(
+        self, batch: PromptBatch, prompts: Sequence[int], run: Run, timings: Timings
+    ) -> Rollout:
         """Return a rollout of some of the batch's prompts, whatever their rewards."""
         return self.inner.groups(batch, prompts, run, timings)
 

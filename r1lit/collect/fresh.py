@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.collect.base import Collector
 from r1lit.rollout.worker import Timings
-from r1lit.steps.run import Run
+from r1lit.steps.base import Run
 
 
 class Fresh(Collector):

@@ -97,7 +97,7 @@ class PolicyModule(LightningModule):
         self._make_optimizer = optimizer or torch.optim.AdamW
         self._make_lr_scheduler = lr_scheduler
         self._saved_groups: list[Any] = []
-        self._loading = {"gradient_checkpointing": gradient_checkpointing, "sharded": False}
+        self.loading = {"gradient_checkpointing": gradient_checkpointing, "sharded": False}
         self.register_buffer("iteration", torch.tensor(0))
 
     def configure_callbacks(self) -> list[DeviceSettings]:
@@ -138,7 +138,7 @@ class PolicyModule(LightningModule):
         """Load what is trained, and what is as large, once; shard it where the strategy does."""
         if hasattr(self, "policy"):
             return
-        self._loading["sharded"] = is_sharding(self.trainer.strategy)
+        self.loading["sharded"] = is_sharding(self.trainer.strategy)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             self.policy = self._load_model()
@@ -150,7 +150,7 @@ class PolicyModule(LightningModule):
         return load_config(self.source)
 
     def _load_model(self) -> torch.nn.Module:
-        return load_policy(self.source, **self._loading)
+        return load_policy(self.source, **self.loading)
 
     def _copy_policy(self) -> None:
         """Make further models, for a subclass that has some."""

@@ -66,9 +66,9 @@ def refuse_another_policy(
     differ = [n for n in sorted({*own, *saved}) if own.get(n) != saved.get(n)]
     if differ and all(name.startswith("reference.") for name in differ):
         change = (
-            "has a reference, and this run none: objective.beta or kl_in_reward was above 0"
+            "has a reference, and this run none: objective.beta was above 0, or a step read it"
             if differ[0] in saved
-            else "has no reference, which objective.beta or kl_in_reward above 0 needs: it was 0"
+            else "has no reference, and this run one: objective.beta was 0, and no step read it"
         )
         raise ValueError(
             f"ckpt_path: the checkpoint {change} when it was written; keep it so, or begin again in"

@@ -29,7 +29,6 @@ from r1lit.modules.plan import BatchPlan
 from r1lit.modules.rollouts import outcome_metrics
 from r1lit.modules.sft import SFTModule
 from r1lit.modules.supervised_losses import LossAccumulator
-from r1lit.modules.updates import responses_of
 from r1lit.objectives import Divergence, ForwardKL, SampledReverseKL
 from r1lit.policy import (
     Divergences,
@@ -44,6 +43,7 @@ from r1lit.policy import (
 )
 from r1lit.rewards import Reward
 from r1lit.rollout import Completion, RolloutEngine, Sampling
+from r1lit.rollout.model_inputs import model_inputs
 from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.seeding import generator
 from r1lit.supervised_batches import PackedRows
@@ -311,7 +311,7 @@ class DistillationModule(SFTModule):
     ) -> dict[str, Tensor]:
         """Return the loss and its parts, summed over the tokens of some rows."""
         assert self.teacher is not None
-        seen = responses = responses_of(rollout, rows_b)
+        seen = responses = model_inputs(rollout, rows_b)
         if self.demonstration is not None:
             uids = [rollout.responses[row].problem.uid for row in rows_b.tolist()]
             seen = replace(responses, prompts=[self._shown[uid] for uid in uids])

@@ -17,13 +17,15 @@ from r1lit.batches import Rollout
 from r1lit.modules.grpo import GRPOModule
 from r1lit.modules.reward import RewardModule, pair_metrics
 from r1lit.modules.sharding import whole_weights
-from r1lit.modules.updates import UpdateMetrics, responses_of
+from r1lit.modules.updates import UpdateMetrics
 from r1lit.objectives import DPO, PolicyGradient
+from r1lit.objectives.mismatch import Mismatch
 from r1lit.policy import LogProbs, ModelSource, Policy, Responses, load_config, load_policy
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.policy.scalar_head import split_by_length
 from r1lit.rewards import Reward
 from r1lit.rollout import Sampling
+from r1lit.rollout.model_inputs import model_inputs
 from r1lit.seeding import permutation
 from r1lit.supervised_batches import PreferenceBatch
 
@@ -68,7 +70,7 @@ class DPOModule(RewardModule):
         return load_config(self.source)
 
     def _load_model(self) -> Policy:
-        return load_policy(self.source, **self._loading)
+        return load_policy(self.source, **self.loading)
 
     def _copy_policy(self) -> None:
         self.reference = make_reference(self.policy)
@@ -122,8 +124,7 @@ class OnlineDPOModule(GRPOModule):
         rewards: reward functions or plain callables; their weighted sum ranks a group.
         sampling: how responses are sampled in training.
         dpo: the objective; beta 0.1 if left out.
-        **options: of ``GRPOModule``; ``kl_in_reward``, ``whiten_advantages`` and ``correction``
-            change nothing here.
+        **options: of ``GRPOModule``, without ``steps``: pairs read no more than rewards.
     """
 
     reference_in_loss = True
@@ -137,6 +138,9 @@ class OnlineDPOModule(GRPOModule):
         **options: Any,
     ) -> None:
         super().__init__(policy, PolicyGradient(), rewards, sampling, **options)
+        if self.steps:
+            name = type(self.steps[0]).__name__
+            raise ValueError(f"steps: {name} changes nothing of updates on pairs; leave it out")
         self.dpo = dpo or DPO()
 
     def setup(self, stage: str) -> None:
@@ -161,7 +165,11 @@ class OnlineDPOModule(GRPOModule):
                 yield (groups_p[:, None] * size + one_G).flatten()
 
     def update_minibatch(
-        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
+        self,
+        rollout: Rollout,
+        rows_b: Tensor,
+        update_metrics: UpdateMetrics,
+        mismatch: Mismatch | None,
     ) -> dict[str, float]:
         """Make the update of the pairs of one minibatch of whole groups."""
         pairs_N2, has_pairs = best_and_worst(rollout, rows_b)
@@ -175,14 +183,14 @@ class OnlineDPOModule(GRPOModule):
 
         def loss_of(indices: list[int]) -> Tensor:
             rows_n = pairs_N2[indices].flatten()
-            responses = responses_of(rollout, rows_n)
+            responses = model_inputs(rollout, rows_n)
             ratio_n, logp_nT = log_ratios(
                 self.policy, self.reference, responses, self.sampling.temperature
             )
-            if is_first_update:
+            if mismatch is not None:
                 sampler_nT = rollout.logp_sampler_BT[rows_n, : logp_nT.shape[1]]
                 sampled_nT = rollout.sampled_BT[rows_n, : logp_nT.shape[1]]
-                update_metrics.add_mismatch(logp_nT, sampler_nT, sampled_nT)
+                mismatch.add(logp_nT, sampler_nT, sampled_nT)
             reward_N2 = self.dpo.beta * ratio_n.view(-1, 2)
             rewards.append(reward_N2.detach())
             return has_pairs * self.dpo.loss_N(reward_N2).sum() / (num_pairs or 1.0)

@@ -1,20 +1,20 @@
 """Group relative policy optimisation: R1's reinforcement learning, one iteration at a time.
 
-    rollout -> rewards -> advantages -> minibatch updates
+    collect -> steps -> advantages -> minibatch updates
 
 P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabulary
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
@@ -24,33 +24,33 @@ from r1lit.errors import check_at_least
 from r1lit.modules.plan import BatchPlan, check_rollout
 from r1lit.modules.rollouts import RolloutModule, outcome_metrics
 from r1lit.modules.schedules import updates_of_run
-from r1lit.modules.token_masks import with_top_entropy, without_truncated
-from r1lit.modules.token_values import of_each_token
-from r1lit.modules.updates import UpdateMetrics, of_rows, responses_of, with_selection
-from r1lit.objectives import Correction, LossInputs, Objective
-from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
+from r1lit.modules.selected_tokens import with_selection
+from r1lit.modules.token_values import per_token_BT
+from r1lit.modules.updates import UpdateMetrics, loss_inputs_of_rows
+from r1lit.objectives import LossInputs, Objective, Term
+from r1lit.objectives.mismatch import MISMATCH_METRICS, Mismatch
 from r1lit.objectives.terms import divisor
 from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
 from r1lit.policy.reference import make_reference, refresh_reference
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
+from r1lit.rollout.model_inputs import model_inputs
 from r1lit.rollout.worker import RolloutWorker, Timings
 from r1lit.seeding import permutation
+from r1lit.steps.base import REFERENCE, LearningStep, Step, check_order
 from r1lit.verifiers import Grader
 
-BONUS = "entropy_bonus"
-"""The key of a checkpoint that holds the state of an entropy bonus."""
 PENDING = "pending_rollouts"
 """The key of a checkpoint that holds the state of a collector."""
 
 
 class GRPOModule(RolloutModule):
-    """One ``training_step`` is one iteration: rollout, rewards, advantages, minibatch updates.
+    """One ``training_step`` is one iteration: collect, prepare by steps, advantages, updates.
 
     The old policy is the policy that sampled: its log-probs are recorded with the tokens. Their
-    difference from the training forward before the first update is logged as the mismatch;
-    ``correction`` compensates for it. A reference is kept, and checkpointed, if ``objective.beta``
-    is above 0.
+    difference from the training forward before the first update is logged as the mismatch; the step
+    ``Correction`` compensates for it. A reference is kept, and checkpointed, if ``objective.beta``
+    is above 0 or a step reads it.
 
     Args:
         policy: a Hugging Face directory, or a model's name on the hub.
@@ -63,14 +63,8 @@ class GRPOModule(RolloutModule):
         num_inner_epochs: passes over an iteration's rows.
         collector: where an iteration's rollout comes from, a class of ``r1lit.collect``: of the
             present weights (``Fresh``) if left out.
-        kl_in_reward: beta of the penalty r_t - beta (log pi_old - log pi_ref) in the reward of
-            every token (InstructGPT 2203.02155, Eq. 2); ``objective.beta`` puts one into the loss.
-        mask_truncated: leave responses cut at the limit out of the loss (DAPO's overlong filtering,
-            2503.14476, §3.4). They still enter their group's advantages, and still count as rows.
-        whiten_advantages: scale an iteration's advantages to mean 0 and standard deviation 1, over
-            the tokens that count on all ranks (REINFORCE++, 2501.03262, §3.2; PPO's usual form).
-        correction: weighs tokens for the mismatch of sampler and trainer, which then computes the
-            old log-probs itself before the first update. None trusts the sampler's.
+        steps: what is done to a rollout before its advantages, in this order; classes of
+            ``r1lit.steps``, or your own.
         engine: generates responses; in this process if left out.
         grader: decides about them; all of ``DefaultVerifiers`` if left out.
         dropout: keep the policy's dropout in updates. Log-probs then differ from the old policy's,
@@ -93,10 +87,7 @@ class GRPOModule(RolloutModule):
         train_batch_size: int = 64,
         num_inner_epochs: int = 1,
         collector: Collector | None = None,
-        mask_truncated: bool = False,
-        kl_in_reward: float = 0.0,
-        whiten_advantages: bool = False,
-        correction: Correction | None = None,
+        steps: list[Step] | None = None,
         engine: RolloutEngine | None = None,
         grader: Grader | None = None,
         dropout: bool = False,
@@ -118,18 +109,20 @@ class GRPOModule(RolloutModule):
         self.train_batch_size = train_batch_size
         self.num_inner_epochs = num_inner_epochs
         self.collector = collector or Fresh()
-        self.mask_truncated = mask_truncated
-        self.kl_in_reward = kl_in_reward
-        self.whiten_advantages = whiten_advantages
-        self.correction = correction
+        self.steps = steps or []
+        self._first_optimizer: dict[int, int] = {}
         self.keep_sampling_mask = keep_sampling_mask
-        for key, least in (("train_batch_size", 1), ("num_inner_epochs", 1), ("kl_in_reward", 0)):
-            check_at_least(key, getattr(self, key), least)
+        check_at_least("train_batch_size", train_batch_size, 1)
+        check_at_least("num_inner_epochs", num_inner_epochs, 1)
+        of_terms = [name for term in objective.terms for name in term.reads]
+        check_order(self.steps, (*objective.advantage.reads, *of_terms))
 
     def setup(self, stage: str) -> None:
-        """Check collector, data and batch plan before anything is loaded."""
+        """Check collector, steps, data and batch plan before anything is loaded."""
         if stage == "fit":
             self.collector.check(self)
+            for step in self.steps:
+                step.check(self)
         self.collector.close()
         super().setup(stage)
         data = self.data
@@ -145,14 +138,44 @@ class GRPOModule(RolloutModule):
             )
 
     @property
+    def learning_steps(self) -> list[LearningStep]:
+        """Steps with models of their own."""
+        return [step for step in self.steps if isinstance(step, LearningStep)]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether rollouts are of the weights as they are before their iteration's updates."""
+        return self.collector.is_fresh
+
+    @property
     def reference_in_loss(self) -> bool:  # type: ignore[override]
         """Whether the objective penalises the distance to the reference."""
         return self.objective.beta > 0
 
     def _copy_policy(self) -> None:
-        """Make the reference, if loss or reward penalise the distance to it."""
-        if self.reference_in_loss or self.kl_in_reward > 0:
+        """Make the reference, if the loss or a step reads it, and the steps' own models."""
+        if self.reference_in_loss or any(REFERENCE in step.reads for step in self.steps):
             self.reference = make_reference(self.policy)
+        for step in self.learning_steps:
+            for name, model in step.models(self).items():
+                assert not hasattr(self, name), name
+                setattr(self, name, model)  # as a child: sharded, and in checkpoints
+
+    def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
+        """Return the policy's optimiser and those of steps, in their order; and schedulers."""
+        optimizers, schedulers = super().configure_optimizers()
+        for step in self.learning_steps:
+            self._first_optimizer[id(step)] = len(optimizers)
+            for optimizer, scheduler in step.optimizers():
+                optimizers.append(optimizer)
+                schedulers += [] if scheduler is None else [scheduler]
+        return optimizers, schedulers
+
+    def optimizer_of(self, step: LearningStep, index: int = 0) -> LightningOptimizer:
+        """Return one of a step's optimisers, as Lightning has wrapped it."""
+        optimizers: Any = self.optimizers()
+        wrapped: LightningOptimizer = optimizers[self._first_optimizer[id(step)] + index]
+        return wrapped
 
     def refresh_reference(self) -> None:
         """Replace the reference by the policy, as R1 does every 400 updates."""
@@ -166,25 +189,25 @@ class GRPOModule(RolloutModule):
     def training_step(self, batch: PromptBatch, batch_idx: int) -> dict[str, Any]:
         """Run one iteration."""
         self.check_iteration(batch.iteration)
-        rollout, collected = self.collect(batch)
-        if self.mask_truncated:
-            rollout = without_truncated(rollout)
-        tokens = self.first_token_values(rollout, self.sampling)
-        started = time.perf_counter()
-        rollout, metrics = self.update_policy(rollout)
-        metrics |= {
+        rollout, metrics = self.collect(batch)
+        tokens, started = self.first_token_values(rollout, self.sampling), time.perf_counter()
+        for step in self.steps:
+            rollout, numbers = step(rollout, self)
+            metrics = joined(metrics, numbers, type(step).__name__)
+        held = any(step.holds_policy(batch.iteration) for step in self.learning_steps)
+        if not held:
+            rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
+        mismatch = None if MISMATCH_METRICS[0] in metrics else Mismatch()  # a step may measure it
+        rollout, numbers = self.update(rollout, held, mismatch)
+        metrics |= numbers | {
             **outcome_metrics(rollout, "train"),
             "train/reward_std": float(rollout.reward_PG.std(-1, correction=0).mean()),
             "train/num_tokens": float(rollout.sampled_BT.sum()),
             **num_candidates(rollout),
-            **collected,
             "time/update_s": time.perf_counter() - started,
         }
-        if self.objective.entropy is not None:
-            bonus = self.objective.entropy
-            metrics["train/entropy_weight"] = bonus.weight if bonus.acts else 0.0
-            entropy = metrics.get("train/entropy", math.nan)  # none where a critic learns alone
-            bonus.end_iteration(self.mean_over_ranks(torch.tensor(entropy)))
+        for term in self.objective.terms:
+            metrics = joined(metrics, term.end_iteration(metrics), type(term).__name__)
         self.end_iteration(metrics, len(rollout.responses))
         return {"rollout": rollout, **tokens}
 
@@ -203,45 +226,31 @@ class GRPOModule(RolloutModule):
             metrics |= self.data.learn(batch.iteration, collected.sampled)
         return collected.rollout, metrics
 
-    def update_policy(self, rollout: Rollout) -> tuple[Rollout, dict[str, float]]:
-        """Make the iteration's updates; return the rollout with advantages, and metrics to log."""
-        update_metrics = UpdateMetrics(same_weights=self.collector.is_fresh)
-        if self.correction is not None:
-            sampled = rollout.logp_sampler_BT, rollout.loss_mask_BT
-            logp_old_BT = self.log_probs(rollout, self.policy)
-            update_metrics.add_mismatch(logp_old_BT, *sampled)
-            correction_BT = self.correction.weight_BT(logp_old_BT, *sampled)
-            rollout = replace(rollout, logp_old_BT=logp_old_BT, correction_BT=correction_BT)
-        logged: dict[str, list[float]] = {}
-        once: dict[str, float] = {}
-        if self.kl_in_reward > 0:
-            logp_ref_BT = self.log_probs(rollout, self.reference)
-            rollout, once = with_kl_in_reward(rollout, logp_ref_BT, self.kl_in_reward)
-        if self.objective.top_entropy < 1:
-            share = self.objective.top_entropy
-            rollout, kept = with_top_entropy(rollout, self.entropies(rollout), share)
-            once |= kept
-        rollout = self.estimate_advantages(rollout)
+    def update(
+        self, rollout: Rollout, held: bool, mismatch: Mismatch | None
+    ) -> tuple[Rollout, dict[str, float]]:
+        """Make the iteration's updates; return the rollout with selected tokens, and metrics.
+
+        Args:
+            rollout: with advantages.
+            held: make no updates.
+            mismatch: takes log-probs of the weights that sampled, in the first update, if given.
+        """
         rollout, covariance = with_selection(rollout, self.objective, self.seed)
-        for index, rows_b in enumerate(self.minibatches(rollout, range(self.num_inner_epochs))):
-            values = self.update_minibatch(rollout, rows_b, update_metrics, index == 0)
+        update_metrics = UpdateMetrics()
+        logged: dict[str, list[float]] = {}
+        epochs = range(0 if held else self.num_inner_epochs)
+        for index, rows_b in enumerate(self.minibatches(rollout, epochs)):
+            first = mismatch if index == 0 else None
+            values = self.update_minibatch(rollout, rows_b, update_metrics, first)
             for name, value in values.items():
                 logged.setdefault(name, []).append(value)
         return rollout, {
             **{name: sum(values) / len(values) for name, values in logged.items()},
-            **once,
             **covariance,
             **update_metrics.metrics(),
+            **({} if mismatch is None else mismatch.metrics(same_weights=self.is_fresh)),
         }
-
-    def estimate_advantages(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with its advantages.
-
-        A subclass with a critic puts ``value_BT`` into it first. ``logp_old_BT`` and
-        ``loss_mask_BT`` are final here.
-        """
-        rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
-        return whitened(rollout, self.mean_over_ranks) if self.whiten_advantages else rollout
 
     def minibatches(self, rollout: Rollout, epochs: Iterable[int]) -> Iterator[Tensor]:
         """Yield the rows of each minibatch, in an order of its own in each epoch."""
@@ -251,34 +260,32 @@ class GRPOModule(RolloutModule):
             yield from torch.tensor(order, device=rollout.response_BT.device).split(size)
 
     def update_minibatch(
-        self, rollout: Rollout, rows_b: Tensor, update_metrics: UpdateMetrics, is_first_update: bool
+        self,
+        rollout: Rollout,
+        rows_b: Tensor,
+        update_metrics: UpdateMetrics,
+        mismatch: Mismatch | None,
     ) -> dict[str, float]:
         """Make the update of one minibatch.
-
-        A subclass with a critic adds that one's, by ``make_update`` with its own optimiser.
 
         Args:
             rollout: of the iteration, over all of its rows.
             rows_b: the minibatch's rows.
             update_metrics: takes what is averaged over tokens.
-            is_first_update: whether the weights are still those that sampled.
+            mismatch: takes log-probs of the weights that sampled, in the first update; else None.
 
         Returns:
             What to log; averaged over the iteration's minibatches.
         """
-        num_tokens = self.mean_over_ranks(rollout.loss_mask_BT[rows_b].sum())
-        num_right_tokens = 0.0
-        if self.objective.positive_nll > 0:
-            right_bT = rollout.loss_mask_BT[rows_b] & rollout.is_right_B[rows_b, None]
-            num_right_tokens = self.mean_over_ranks(right_bT.sum())
+        terms = [(term, term.tokens_BT(rollout)) for term in self.objective.terms]
         loss_of = partial(
             self._loss,
             rollout,
             num_rows=float(len(rows_b)),
-            num_tokens=divisor(num_tokens),
-            num_right_tokens=divisor(num_right_tokens),
+            num_tokens=self._num_tokens(rollout.loss_mask_BT[rows_b]),
+            terms=[(term, x_BT, self._num_tokens(x_BT[rows_b])) for term, x_BT in terms],
             update_metrics=update_metrics,
-            is_first_update=is_first_update,
+            mismatch=mismatch,
         )
         loss, norm = self.update_rows(
             self.policy_optimizer,
@@ -290,6 +297,10 @@ class GRPOModule(RolloutModule):
         )
         return {"train/loss": loss, "train/grad_norm": norm}
 
+    def _num_tokens(self, token_bT: Tensor) -> float:
+        """Return how many tokens a minibatch's mean is over: the mean over ranks."""
+        return divisor(self.mean_over_ranks(token_bT.sum()))
+
     def _loss(
         self,
         rollout: Rollout,
@@ -297,16 +308,16 @@ class GRPOModule(RolloutModule):
         *,
         num_rows: float,
         num_tokens: float,
-        num_right_tokens: float,
+        terms: list[tuple[Term, Tensor, float]],
         update_metrics: UpdateMetrics,
-        is_first_update: bool,
+        mismatch: Mismatch | None,
     ) -> Tensor:
         """Return the loss of one micro-batch of rows, its share of the minibatch's."""
-        responses = responses_of(rollout, rows_b)
+        responses = model_inputs(rollout, rows_b)
         width = responses.response_BT.shape[1]
-        bonus = self.objective.entropy
         log_probs = LogProbs(
-            temperature=self.sampling.temperature, entropy_gradient=bonus is not None
+            temperature=self.sampling.temperature,
+            entropy_gradient=any(term.reads_entropy for term, *_ in terms),
         )
         logp_ref_bT = None
         if self.reference_in_loss:
@@ -321,36 +332,37 @@ class GRPOModule(RolloutModule):
             logp_ref_BT=logp_ref_bT,
             num_rows=num_rows,
             num_tokens=num_tokens,
-            is_right_B=rollout.is_right_B[rows_b] if self.objective.positive_nll > 0 else None,
-            num_right_tokens=num_right_tokens,
-            **of_rows(rollout, rows_b, width),
+            **loss_inputs_of_rows(rollout, rows_b, width),
         )
         outputs = self.objective.loss(inputs)
+        loss = outputs.loss
+        for term, token_BT, num in terms:
+            loss = loss + term.loss(inputs, token_BT[rows_b, :width], num)
         update_metrics.add(dict(outputs.metrics), inputs, entropy_bT)
-        if is_first_update and self.correction is None:  # a correction has measured it before
+        if mismatch is not None:
             logp_sampler_bT = rollout.logp_sampler_BT[rows_b, :width]
-            update_metrics.add_mismatch(logp_bT, logp_sampler_bT, inputs.mask_BT)
-        return outputs.loss
+            mismatch.add(logp_bT, logp_sampler_bT, inputs.mask_BT)
+        return loss
 
     def log_probs(self, rollout: Rollout, model: torch.nn.Module) -> Tensor:
         """Return the log-probs ``[B, T]`` of all responses, of the policy or of a reference."""
         log_probs = LogProbs(temperature=self.sampling.temperature)
         packed = is_packed(self.policy)
-        return self.of_each_token(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
+        return self.per_token_BT(rollout, model, lambda x: model(x, log_probs).logp_K, packed)
 
     def entropies(self, rollout: Rollout) -> Tensor:
         """Return the policy's entropies ``[B, T]`` at all responses' tokens."""
         log_probs = LogProbs(temperature=self.sampling.temperature)
         policy: Any = self.policy
         packed = is_packed(policy)
-        return self.of_each_token(rollout, policy, lambda x: policy(x, log_probs).entropy_K, packed)
+        return self.per_token_BT(rollout, policy, lambda x: policy(x, log_probs).entropy_K, packed)
 
-    def of_each_token(
+    def per_token_BT(
         self, rollout: Rollout, model: Any, compute: Callable[[Responses], Tensor], packed: bool
     ) -> Tensor:
-        """Return a number a token ``[B, T]`` that a model computes; see ``of_each_token``."""
+        """Return a number a token ``[B, T]`` that a model computes; see ``token_values``."""
         strategy = self.trainer.strategy
-        return of_each_token(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
+        return per_token_BT(rollout, model, compute, self.micro_batch_tokens, packed, strategy)
 
     # what a collector asks for, and what it keeps
 
@@ -372,18 +384,29 @@ class GRPOModule(RolloutModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
         super().on_save_checkpoint(checkpoint)
-        if self.objective.entropy is not None:
-            checkpoint[BONUS] = self.objective.entropy.state()
+        for key, parts in self._with_state().items():
+            if states := {name: state for name, part in parts.items() if (state := part.state())}:
+                checkpoint[key] = states
         if pending := self.collector.state():
             checkpoint[PENDING] = pending
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
         super().on_load_checkpoint(checkpoint)
-        if self.objective.entropy is not None and BONUS in checkpoint:
-            self.objective.entropy.load(checkpoint[BONUS])
+        for key, parts in self._with_state().items():
+            for name, state in checkpoint.get(key, {}).items():
+                if name in parts:
+                    parts[name].load(state)
         if not getattr(self.data, "may_differ", False):
             self.collector.load(checkpoint.get(PENDING, {}))
+
+    def _with_state(self) -> dict[str, dict[str, Any]]:
+        """Return steps and terms by a checkpoint's keys: place and class, which must both agree."""
+        lists: dict[str, list[Any]] = {"steps": self.steps, "terms": self.objective.terms}
+        return {
+            key: {f"{i} {type(part).__name__}": part for i, part in enumerate(parts)}
+            for key, parts in lists.items()
+        }
 
     def teardown(self, stage: str) -> None:
         """Let the engine end what it generates, then let it go."""
@@ -399,3 +422,14 @@ def num_candidates(rollout: Rollout) -> dict[str, float]:
     pairs = zip(rollout.candidates, sampled, strict=True)
     total = sum(int(own.num_K[row_T[: len(own.num_K)]].sum()) for own, row_T in pairs)
     return {"train/num_candidates": total / max(1, int(sampled.sum()))}
+
+
+def joined(metrics: dict[str, float], found: Mapping[str, float], of: str) -> dict[str, float]:
+    """Return metrics with those of a step or term added.
+
+    Raises:
+        ValueError: if one has a name that is logged already.
+    """
+    if twice := metrics.keys() & found.keys():
+        raise ValueError(f"{of} logs {min(twice)}, which is logged already; give it another name")
+    return {**metrics, **found}

@@ -198,8 +198,8 @@ def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer
 
 ADAPTER_SHARE = 0.01
 PROMPT_TOKENS = 1024  # of the longest prompt, where data.prompts.max_tokens sets no limit
-BESIDE = {"PPOModule": "critic_optimizer", "PRIMEModule": "process_optimizer"}
-"""Modules that train a second model, and the key of its optimiser."""
+BESIDE = {"Critic": 2, "ProcessModel": 3}
+"""Steps that train a second model: its weights, gradients, and a reference if it has one."""
 WITH_REFERENCE = ("DPOModule", "OnlineDPOModule")
 Config = Mapping[str, Any]
 
@@ -279,8 +279,8 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
         reduces_every_pass=bool(model.get("reduce_every_pass")),
         has_reference=module in WITH_REFERENCE
         or (_init_args(model.get("objective")).get("beta") or 0) > 0
-        or (model.get("kl_in_reward") or 0) > 0,
-        trained_beside=_beside(module, model, weight),
+        or bool(_all(model.get("steps"), ("KLInReward",))),
+        trained_beside=_beside(model, weight),
         reward_models=sum(
             _bytes(_model(each).get("dtype"))
             for each in _all(model.get("rewards"), ("RewardModel", "ProcessReward"))
@@ -350,9 +350,9 @@ def _moments(optimizer: Any, weight: int) -> int:
     return (3 if path.startswith("optimi.") and weight == 2 else 2) * weight
 
 
-def _beside(module: str, model: Config, weight: int) -> int:
-    """Return the bytes that a second trained model needs for each weight; PRIME's reference too."""
-    if module not in BESIDE:
-        return 0
-    moments = _moments(model.get(BESIDE[module]), weight)
-    return (3 if module == "PRIMEModule" else 2) * weight + moments
+def _beside(model: Config, weight: int) -> int:
+    """Return the bytes that steps' models need for each of their weights."""
+    return sum(
+        BESIDE[_name(step)] * weight + _moments(_init_args(step).get("optimizer"), weight)
+        for step in _all(model.get("steps"), tuple(BESIDE))
+    )

@@ -91,7 +91,7 @@ class RewardModule(PolicyModule):
     def _load_model(self) -> torch.nn.Module:
         pad_id = self.tokenizer.pad_token_id
         assert isinstance(pad_id, int)
-        return load_reward_model(self.source, pad_id=pad_id, **self._loading)
+        return load_reward_model(self.source, pad_id=pad_id, **self.loading)
 
     def setup(self, stage: str) -> None:
         """Check that the data is what the objective learns from."""

@@ -69,7 +69,7 @@ class RolloutModule(PolicyModule):
         **options: Any,
     ) -> None:
         super().__init__(policy, **options)
-        self._dropout = dropout
+        self.dropout = dropout
         self.rewards = [as_reward(reward) for reward in rewards]
         check_rewards(self.rewards)
         self.sampling = sampling
@@ -103,7 +103,7 @@ class RolloutModule(PolicyModule):
             check_rewarded(self.grader, data.problems.get("train", ()), "data.train")
 
     def _load_model(self) -> Policy:
-        return load_policy(self.source, dropout=self._dropout, **self._loading)
+        return load_policy(self.source, dropout=self.dropout, **self.loading)
 
     def configure_model(self) -> None:
         """Load the policy, once, and bind the engine to it."""

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from r1lit.batches import Rollout, TokenValues
 from r1lit.modules.sharding import idle_forwards
-from r1lit.modules.updates import micro_batches, responses_of
+from r1lit.modules.updates import micro_batches
 from r1lit.policy import LogProbs, Policy, Responses, evaluating
+from r1lit.rollout.model_inputs import model_inputs
 
 
 @torch.no_grad()
-def of_each_token(
+def per_token_BT(
     rollout: Rollout,
     model: Any,
     compute: Callable[[Responses], Tensor],
@@ -42,7 +43,7 @@ def of_each_token(
     chunks = micro_batches(rollout, rows_B, max_tokens, packed=packed, skip=False)
     idle_forwards(model, len(chunks), strategy)
     for rows_b in (rows_B[chunk] for chunk in chunks):
-        responses = responses_of(rollout, rows_b)
+        responses = model_inputs(rollout, rows_b)
         value_bT = responses.to_rows(compute(responses))
         value_BT[rows_b, : value_bT.shape[1]] = value_bT
     return value_BT
@@ -63,7 +64,7 @@ def token_values(
     with evaluating(policy):
         for row in range(num_rows):
             length = int(rollout.length_B[row])
-            responses = responses_of(rollout, torch.tensor([row], device=logp_BT.device))
+            responses = model_inputs(rollout, torch.tensor([row], device=logp_BT.device))
             output = policy(responses, LogProbs(temperature=temperature))
             logp_BT[row, :length] = output.logp_K
             entropy_BT[row, :length] = output.entropy_K

@@ -7,12 +7,6 @@ from .advantages import (
     MeanNormalized as MeanNormalized,
 )
 from .cispo import CISPO as CISPO
-from .corrections import (
-    Correction as Correction,
-    MaskedImportanceSampling as MaskedImportanceSampling,
-    SequenceMaskedImportanceSampling as SequenceMaskedImportanceSampling,
-    TruncatedImportanceSampling as TruncatedImportanceSampling,
-)
 from .covariance import ClipCov as ClipCov, KLCov as KLCov
 from .distillation import (
     Divergence as Divergence,
@@ -27,14 +21,20 @@ from .gae import GAE as GAE
 from .gmpo import GMPO as GMPO
 from .grpo import DAPO as DAPO, GRPO as GRPO, DrGRPO as DrGRPO, GRPOSequence as GRPOSequence
 from .gspo import GSPO as GSPO, GSPOToken as GSPOToken
+from .importance_weights import (
+    ImportanceWeights as ImportanceWeights,
+    MaskedImportanceSampling as MaskedImportanceSampling,
+    SequenceMaskedImportanceSampling as SequenceMaskedImportanceSampling,
+    TruncatedImportanceSampling as TruncatedImportanceSampling,
+)
 from .loss_inputs import LossInputs as LossInputs, LossOutputs as LossOutputs
-from .no_baseline import Kept as Kept, NoBaseline as NoBaseline
+from .no_baseline import NoBaseline as NoBaseline, OnlyKept as OnlyKept
 from .objective import (
     ClippedObjective as ClippedObjective,
     Objective as Objective,
     SymmetricClip as SymmetricClip,
 )
-from .per_reward import RewardsApart as RewardsApart
+from .per_reward import NormalizedPerReward as NormalizedPerReward
 from .policy_gradient import RLOO as RLOO, PolicyGradient as PolicyGradient
 from .ppo import PPO as PPO, ValueObjective as ValueObjective
 from .preference import (
@@ -57,3 +57,5 @@ from .terms import (
     k2_BT as k2_BT,
     k3_BT as k3_BT,
 )
+from .terms_of_loss import PositiveNLL as PositiveNLL, Term as Term
+from .whitened import Whitened as Whitened

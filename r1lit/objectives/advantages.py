@@ -30,6 +30,13 @@ class AdvantageEstimator(ABC):
     """
 
     min_group_size: int = 1
+    reads: tuple[str, ...] = ("reward_PG", "reward_BT")
+    """Fields of a rollout, and names of its ``extra_BT``, that it is computed from."""
+
+    @property
+    def unscaled(self) -> AdvantageEstimator:
+        """The estimator itself, or the one whose advantages it scales."""
+        return self
 
     @abstractmethod
     def estimate(self, rollout: Rollout) -> Tensor:

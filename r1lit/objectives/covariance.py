@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from r1lit.errors import check_at_least
-from r1lit.objectives.loss_inputs import LossInputs
+from r1lit.objectives.loss_inputs import SELECTED, LossInputs
 from r1lit.objectives.objective import ClippedObjective, Objective
 from r1lit.objectives.terms import (
     LARGEST_LOG_RHO,
@@ -57,7 +57,7 @@ class ClipCov(ClippedObjective):
         covariance_high: nor those of a higher one.
         epsilon_low: the ratio is clipped from below at 1 - epsilon_low.
         epsilon_high: the ratio is clipped from above at 1 + epsilon_high.
-        **options: of ``Objective``: beta, kl, positive_nll, advantage.
+        **options: of ``Objective``: beta, kl, advantage, terms.
     """
 
     log_ratio_BT = staticmethod(token_log_ratio_BT)
@@ -84,7 +84,7 @@ class ClipCov(ClippedObjective):
         self.covariance_low = covariance_low
         self.covariance_high = covariance_high
 
-    def select_N(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor:
+    def select_tokens(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor:
         """Return the tokens that are held back, sampled from those within the bounds."""
         within_N = (covariance_N > self.covariance_low) & (covariance_N < self.covariance_high)
         index_K = within_N.nonzero()[:, 0]
@@ -95,16 +95,16 @@ class ClipCov(ClippedObjective):
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
         """Return min(rho A, clip(rho) A), and 0 where a token is held back."""
         surrogate_BT = super().surrogate_BT(inputs)
-        if inputs.is_selected_BT is None:
+        if (selected_BT := inputs.extra_BT.get(SELECTED)) is None:
             return surrogate_BT
-        return torch.where(inputs.is_selected_BT, 0.0, surrogate_BT)
+        return torch.where(selected_BT, 0.0, surrogate_BT)
 
     def is_clipped_BT(self, inputs: LossInputs) -> Tensor:
         """Return where the clipped branch is picked, or the token is held back."""
         clipped_BT = super().is_clipped_BT(inputs)
-        if inputs.is_selected_BT is None:
+        if (selected_BT := inputs.extra_BT.get(SELECTED)) is None:
             return clipped_BT
-        return clipped_BT | (inputs.is_selected_BT & inputs.mask_BT)
+        return clipped_BT | (selected_BT & inputs.mask_BT)
 
 
 class KLCov(Objective):
@@ -122,7 +122,7 @@ class KLCov(Objective):
     Args:
         selected_share: share of all tokens that is penalised; one token at least.
         kl_weight: weight of the penalty.
-        **options: of ``Objective``: beta, kl, positive_nll, advantage.
+        **options: of ``Objective``: beta, kl, advantage, terms.
     """
 
     log_ratio_BT = staticmethod(token_log_ratio_BT)
@@ -137,7 +137,7 @@ class KLCov(Objective):
         self.selected_share = selected_share
         self.kl_weight = kl_weight
 
-    def select_N(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor:
+    def select_tokens(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor:
         """Return the tokens of the highest covariance, the earlier of equals."""
         order_N = covariance_N.argsort(descending=True, stable=True)
         chosen = order_N[: num_selected(self.selected_share, len(covariance_N))]
@@ -149,9 +149,9 @@ class KLCov(Objective):
         log_ratio_BT, advantage_BT = self.log_ratio_and_advantage(inputs)
         ratio_BT = hide_zero_BT(log_ratio_BT, advantage_BT).clamp(max=LARGEST_LOG_RHO).exp()
         surrogate_BT = ratio_BT * advantage_BT
-        if inputs.is_selected_BT is None:
+        if (selected_BT := inputs.extra_BT.get(SELECTED)) is None:
             return surrogate_BT
-        moved_BT = inputs.is_selected_BT & (log_ratio_BT.detach().abs() > LEAST_MOVE)
+        moved_BT = selected_BT & (log_ratio_BT.detach().abs() > LEAST_MOVE)
         penalty_BT = hide_padding(log_ratio_BT.abs(), moved_BT)
         return surrogate_BT - self.kl_weight * penalty_BT
 

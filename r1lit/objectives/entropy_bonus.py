@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
 from r1lit.errors import check_at_least
+from r1lit.objectives.loss_inputs import LossInputs
 from r1lit.objectives.terms import hide_padding
+from r1lit.objectives.terms_of_loss import Term
+from r1lit.ranks import mean_over_ranks
 
-if TYPE_CHECKING:
-    from r1lit.objectives.loss_inputs import LossInputs
 
-
-class EntropyBonus:
+class EntropyBonus(Term):
     """Adds weight * mean entropy of the minibatch's tokens to J (A3C, 1602.01783).
 
     With a ``target`` it is the adaptive form of Skywork-OR1 (2505.22312): after an iteration of
@@ -29,6 +30,8 @@ class EntropyBonus:
         step: by how much the weight changes.
         largest: of the weights.
     """
+
+    reads_entropy = True
 
     def __init__(
         self,
@@ -51,21 +54,30 @@ class EntropyBonus:
         """Return what a checkpoint holds: the present weight, and the settings it came from."""
         return {"weight": self.weight, "acts": self.acts, "settings": self._settings}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:
         """Take a state back, unless it is one of other settings."""
         if state["settings"] == self._settings:
             self.weight, self.acts = state["weight"], state["acts"]
 
-    def end_iteration(self, entropy: float) -> None:
-        """Adapt the weight to an iteration's mean entropy; NaN, of no tokens, changes nothing."""
-        if self.target is None or math.isnan(entropy):
-            return
-        self.acts = entropy <= self.target
-        change = self.step if self.acts else -self.step
-        self.weight = min(max(self.weight + change, 0.0), self.largest)
+    @property
+    def acting_weight(self) -> float:
+        """The weight of the present iteration's bonus."""
+        return self.weight if self.acts else 0.0
 
-    def loss(self, inputs: LossInputs) -> Tensor:
+    def end_iteration(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Adapt the weight to ``train/entropy`` of all ranks; return the one that has acted.
+
+        A mean of no tokens, NaN, changes nothing, and so does an iteration without updates.
+        """
+        logged = {"train/entropy_weight": self.acting_weight}
+        entropy = mean_over_ranks(metrics.get("train/entropy", math.nan))
+        if self.target is not None and not math.isnan(entropy):
+            self.acts = entropy <= self.target
+            change = self.step if self.acts else -self.step
+            self.weight = min(max(self.weight + change, 0.0), self.largest)
+        return logged
+
+    def loss(self, inputs: LossInputs, token_BT: Tensor, num_tokens: float) -> Tensor:
         """Return what the bonus adds to the loss of some rows."""
         assert inputs.entropy_BT is not None
-        total = hide_padding(inputs.entropy_BT, inputs.mask_BT).sum()
-        return -(self.weight if self.acts else 0.0) * total / inputs.num_tokens
+        return -self.acting_weight * hide_padding(inputs.entropy_BT, token_BT).sum() / num_tokens

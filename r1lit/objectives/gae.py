@@ -63,7 +63,7 @@ def monte_carlo_returns_BT(rollout: Rollout, gamma: float) -> Tensor:
 
 
 class GAE(AdvantageEstimator):
-    """Advantages and returns from ``rollout.value_BT``, each with a lambda of its own.
+    """Advantages and returns from a critic's ``value_BT``, each with a lambda of its own.
 
     The decoupled GAE of VC-PPO (2503.01491, §3.3): lambda 1 leaves the critic's targets unbiased
     by its own errors, and the policy may take a smaller one for less variance. The classic PPO has
@@ -79,6 +79,8 @@ class GAE(AdvantageEstimator):
         alpha: makes the policy's lambda one of each response's length, in place of
             ``lambda_policy``.
     """
+
+    reads = ("reward_PG", "reward_BT", "value_BT")
 
     def __init__(
         self,
@@ -102,10 +104,8 @@ class GAE(AdvantageEstimator):
 
     def returns(self, rollout: Rollout) -> Tensor:
         """Return ``return_BT``, the critic's targets."""
-        assert rollout.value_BT is not None
-        return self._gae(rollout, self.lambda_critic) + hide_padding(
-            rollout.value_BT, rollout.sampled_BT
-        )
+        value_BT = rollout.extra("value_BT", "GAE")
+        return self._gae(rollout, self.lambda_critic) + hide_padding(value_BT, rollout.sampled_BT)
 
     def lambda_of(self, length_B: Tensor) -> Tensor | float:
         """Return the policy's lambda: one number, or one a response.
@@ -118,12 +118,5 @@ class GAE(AdvantageEstimator):
         return (1 - 1 / (self.alpha * length_B.clamp(min=1))).clamp(min=0)
 
     def _gae(self, rollout: Rollout, lambda_B: Tensor | float) -> Tensor:
-        if rollout.value_BT is None:
-            raise ValueError(
-                "advantage: GAE needs a critic's values; take r1lit.modules.PPOModule, or an"
-                " estimator of groups such as r1lit.objectives.GroupNormalized"
-            )
-        reward_BT = token_rewards_BT(rollout)
-        return gae_BT(
-            reward_BT, rollout.value_BT, rollout.sampled_BT, gamma=self.gamma, lambda_B=lambda_B
-        )
+        value_BT, reward_BT = rollout.extra("value_BT", "GAE"), token_rewards_BT(rollout)
+        return gae_BT(reward_BT, value_BT, rollout.sampled_BT, gamma=self.gamma, lambda_B=lambda_B)

@@ -20,9 +20,9 @@ from r1lit.objectives.terms import hide_padding
 class NoBaseline(AdvantageEstimator):
     """A_it = what is still paid from token t on, of REINFORCE (Williams 1992); G may be 1.
 
-    That is r_i, and less the penalties to come where the KL is in the reward. With the module's
-    ``whiten_advantages`` and ``kl_in_reward`` it is REINFORCE++ (2501.03262, §3.2), whose baseline
-    is the mean of the iteration.
+    That is r_i, and less the penalties to come where the KL is in the reward. With ``Whitened``
+    around it and the step ``KLInReward`` it is REINFORCE++ (2501.03262, §3.2), whose baseline is
+    the mean of the iteration.
 
     Worked example, rewards (1, 0, 0, 0): advantages (1, 0, 0, 0). With penalties of (0.1, 0.2) at
     two tokens the first response's are (0.7, 0.8).
@@ -37,7 +37,7 @@ class NoBaseline(AdvantageEstimator):
         return torch.where(rollout.sampled_BT, return_BT, 0.0)
 
 
-class Kept(AdvantageEstimator):
+class OnlyKept(AdvantageEstimator):
     """A_i = 1 for responses that are kept and 0 for others: fine-tuning on one's own best.
 
     With ``PolicyGradient`` each update is one of supervised fine-tuning on the kept responses of
@@ -50,6 +50,8 @@ class Kept(AdvantageEstimator):
     Args:
         keep: "right" responses, or the "best" of each group, right or wrong.
     """
+
+    reads = ("reward_PG",)
 
     def __init__(self, keep: Literal["right", "best"] = "right") -> None:
         check_one_of("keep", keep, ("right", "best"))

@@ -2,11 +2,11 @@
 
     B rows (responses)   T response tokens
 
-    J = sum over tokens of weight * (correction * surrogate - beta * KL)        loss = -J
+    J = sum over tokens of aggregation * (weight * surrogate - beta * KL)        loss = -J
 
-``positive_nll`` adds the negative log-likelihood of right responses to the loss.
+``terms`` add to the loss what is no surrogate (``r1lit.objectives.terms_of_loss``).
 
-The weight is the loss aggregation: how much a token counts *in its minibatch*, from the
+The aggregation says how much a token counts *in its minibatch*, from the
 minibatch's totals. A micro-batch is a slice of the minibatch's rows, and its loss is exactly its
 share. So losses and gradients of any split into micro-batches sum to those of the minibatch.
 
@@ -39,7 +39,6 @@ from torch import Tensor
 
 from r1lit.errors import check_at_least, check_one_of
 from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
-from r1lit.objectives.entropy_bonus import EntropyBonus
 from r1lit.objectives.loss_inputs import LossInputs, LossOutputs
 from r1lit.objectives.response_ratios import mean_log_ratio_BT
 from r1lit.objectives.terms import (
@@ -51,6 +50,7 @@ from r1lit.objectives.terms import (
     reference_kl_BT,
     unbiased_k3_BT,
 )
+from r1lit.objectives.terms_of_loss import Term
 
 
 class Objective(ABC):
@@ -59,15 +59,10 @@ class Objective(ABC):
     Args:
         beta: weight of the KL penalty towards the reference. 0 needs no reference.
         kl: which estimator penalises; ``k1_BT`` and the like say what each one's gradient is.
-        positive_nll: weight of the mean negative log-likelihood of the tokens of right responses
-            (VAPO, 2504.05118, §4.3: 0.1).
         off_policy_threshold: leave punished responses out that the policy has moved away from, see
             ``is_off_policy_BT``; null leaves none out. Of use with ``r1lit.collect.Ahead``.
-        entropy: a bonus for the policy's entropy; none if left out.
-        top_entropy: share of an iteration's tokens whose surrogate counts, those of the highest
-            entropy (Wang et al. 2506.01939: 0.2); 1 is all, and all that an objective with one
-            surrogate per response allows.
         advantage: how rewards become advantages; the paper's own where left out.
+        terms: what is added to the loss beside, such as ``r1lit.objectives.EntropyBonus``.
     """
 
     log_ratio_BT: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -82,31 +77,19 @@ class Objective(ABC):
         *,
         beta: float = 0.0,
         kl: KLName = "k3",
-        positive_nll: float = 0.0,
         off_policy_threshold: float | None = None,
-        entropy: EntropyBonus | None = None,
-        top_entropy: float = 1.0,
         advantage: AdvantageEstimator | None = None,
+        terms: list[Term] | None = None,
     ) -> None:
         check_at_least("beta", beta, 0, "R1 uses 0.001")
         check_one_of("kl", kl, get_args(KLName))
         self.beta = beta
         self.kl: KLName = kl
-        check_at_least("positive_nll", positive_nll, 0, "VAPO uses 0.1")
-        self.positive_nll = positive_nll
         remedy = "it is a mean of nats a token, such as 0.5, or null"
         check_at_least("off_policy_threshold", off_policy_threshold, 0, remedy, finite=False)
         self.off_policy_threshold = off_policy_threshold
-        self.entropy = entropy
-        if not 0 < top_entropy <= 1:
-            raise ValueError(f"top_entropy={top_entropy}: must be above 0 and at most 1, 0.2 say")
-        if top_entropy < 1 and self.one_per_response:
-            raise ValueError(
-                f"top_entropy={top_entropy}: {type(self).__name__} has one surrogate per response,"
-                " so no token's can be left out; set it to 1, or take GSPOToken, GRPO or DAPO"
-            )
-        self.top_entropy = top_entropy
         self.advantage = GroupNormalized() if advantage is None else advantage
+        self.terms = terms or []
 
     @abstractmethod
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
@@ -120,18 +103,19 @@ class Objective(ABC):
         """Return where the clip changes the surrogate, as booleans; the padding is false."""
 
     def loss(self, inputs: LossInputs) -> LossOutputs:
-        """Return -sum(weight * (correction * surrogate - beta * KL)) of these rows, and metrics.
+        """Return -sum(aggregation * (weight * surrogate - beta * KL)) of these rows, and metrics.
 
-        Only ``logp_BT`` is differentiated: the old policy, the reference and the advantages are
-        constants of the equations.
+        ``terms`` are not in it: their means are over tokens of their own. Only ``logp_BT`` is
+        differentiated: the old policy, the reference and the advantages are constants of the
+        equations.
 
         Raises:
             ValueError: when ``beta`` is above 0 and ``logp_ref_BT`` is None.
         """
         mask_BT = inputs.mask_BT
         objective_BT = self.surrogate_BT(inputs)
-        if inputs.correction_BT is not None:
-            objective_BT = objective_BT * hide_padding(inputs.correction_BT.detach(), mask_BT)
+        if inputs.weight_BT is not None:
+            objective_BT = objective_BT * hide_padding(inputs.weight_BT.detach(), mask_BT)
         if self.off_policy_threshold is not None:
             off_policy_BT = is_off_policy_BT(inputs, self.off_policy_threshold)
             objective_BT = torch.where(off_policy_BT, 0.0, objective_BT)
@@ -148,23 +132,16 @@ class Objective(ABC):
             else:
                 kl_BT = KL_ESTIMATORS[self.kl](logp_BT, logp_ref_BT)
             objective_BT = objective_BT - self.beta * kl_BT
-        weight_BT = self.aggregation_BT(
+        share_BT = self.aggregation_BT(
             mask_BT,
             num_rows=inputs.num_rows,
             num_tokens=inputs.num_tokens,
             dtype=inputs.logp_BT.dtype,
         )
-        loss = -hide_padding(weight_BT * objective_BT, mask_BT).sum()
-        if self.positive_nll > 0:
-            assert inputs.is_right_B is not None
-            right_BT = mask_BT & inputs.is_right_B[:, None]
-            nll = -hide_padding(inputs.logp_BT, right_BT).sum() / inputs.num_right_tokens
-            loss = loss + self.positive_nll * nll
-        if self.entropy is not None:
-            loss = loss + self.entropy.loss(inputs)
+        loss = -hide_padding(share_BT * objective_BT, mask_BT).sum()
         return LossOutputs(loss=loss, metrics=self.metrics(inputs))
 
-    def select_N(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor | None:
+    def select_tokens(self, covariance_N: Tensor, random: np.random.Generator) -> Tensor | None:
         """Return the tokens that this objective treats apart, None if it treats none so.
 
         Args:
@@ -198,10 +175,10 @@ class Objective(ABC):
     def skips_zero_advantage(self) -> bool:
         """Return whether a row of advantage 0 has loss 0 and gradient 0, so it can be left out.
 
-        True of every objective here when ``beta`` and ``positive_nll`` are 0 and there is no bonus
-        for entropy. It is tried on two tokens, since a subclass may add a term.
+        True of every objective here when ``beta`` is 0 and there are no terms. It is tried on two
+        tokens, since a subclass may do otherwise.
         """
-        if self.beta > 0 or self.positive_nll > 0 or self.entropy is not None:
+        if self.beta > 0 or self.terms:
             return False
         with torch.enable_grad():
             logp_BT = torch.tensor([[-0.5, -2.0]], requires_grad=True)

@@ -13,7 +13,7 @@ from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
 from r1lit.ranks import of_all_ranks
 
 
-class RewardsApart(AdvantageEstimator):
+class NormalizedPerReward(AdvantageEstimator):
     """Each reward function normalised apart, of GDPO (2601.05242): accuracy and format, say.
 
     A_i = (S_i - mean(S)) / (std(S) + std_epsilon) over the iteration's responses, of all ranks,
@@ -35,6 +35,7 @@ class RewardsApart(AdvantageEstimator):
     """
 
     min_group_size = 2
+    reads = ("reward_PG",)
 
     def __init__(self, weights: dict[str, float] | None = None, std_epsilon: float = 1e-6) -> None:
         self.weights = weights or {}
@@ -45,9 +46,9 @@ class RewardsApart(AdvantageEstimator):
         """Return each response's advantage at every one of its tokens."""
         if rollout.reward_BT is not None:
             raise ValueError(
-                "advantage: RewardsApart reads only rewards of responses, and here tokens have"
-                " rewards; set kl_in_reward to 0 (objective.beta puts the KL into the loss), or use"
-                " GroupNormalized if steps or turns have rewards"
+                "advantage: NormalizedPerReward reads only rewards of responses, and here tokens"
+                " have rewards; leave r1lit.steps.KLInReward out (objective.beta puts the KL into"
+                " the loss), or use GroupNormalized if steps or turns have rewards"
             )
         unknown = sorted(set(self.weights) - set(rollout.rewards))
         if unknown:

@@ -34,7 +34,7 @@ class PolicyGradient(Objective):
     ``NoBaseline``; the group's mean and std where left out.
 
     Args:
-        **options: of ``Objective``: beta, kl, positive_nll, advantage.
+        **options: of ``Objective``: beta, kl, advantage, terms.
     """
 
     log_ratio_BT = staticmethod(token_log_ratio_BT)
@@ -57,15 +57,15 @@ class RLOO(PolicyGradient):
     J = 1/G sum_i (r_i - mean of the others' r) log pi_theta(o_i), the log-prob of a response being
     the sum over its tokens: a response is one action, so nothing is divided by its length.
 
-    The paper's reward holds the KL, r - beta log pi/pi_ref of the response: the module's
-    ``kl_in_reward``. Its update is on policy; with several an iteration nothing bounds the distance
+    The paper's reward holds the KL, r - beta log pi/pi_ref of the response: the step
+    ``KLInReward``. Its update is on policy; with several an iteration nothing bounds the distance
     (TRL clips a ratio there, the paper finds no need).
 
     Degenerates: with equal lengths to ``PolicyGradient`` with ``LeaveOneOut``, times that length.
 
     Args:
         advantage: ``LeaveOneOut()`` where left out.
-        **options: of ``Objective``: beta, kl, positive_nll.
+        **options: of ``Objective``: beta, kl, terms.
     """
 
     aggregation_BT = staticmethod(partial(per_budget_BT, max_tokens=1))

@@ -16,20 +16,20 @@ from r1lit.objectives.terms import hide_padding, per_token_BT, token_log_ratio_B
 
 
 class PPO(SymmetricClip):
-    """Proximal policy optimisation (1707.06347, Eq. 7), for ``r1lit.modules.PPOModule``.
+    """Proximal policy optimisation (1707.06347, Eq. 7), with the step ``r1lit.steps.Critic``.
 
     J = 1/(sum_i |o_i|) sum_i sum_t min(rho_it A_it, clip(rho_it, 1 - eps, 1 + eps) A_it), A_it from
     a critic (``GAE``).
 
     Left open, and chosen here: the mean is over the tokens of the minibatch, as in TRL and verl.
-    InstructGPT's KL penalty belongs into the reward (``PPOModule.kl_in_reward``); ``beta`` puts one
+    InstructGPT's KL penalty belongs into the reward (the step ``KLInReward``); ``beta`` puts one
     into the loss, as GRPO does. Degenerates: with the advantages of a group it is ``DAPO`` of equal
     epsilons.
 
     Args:
         epsilon: the ratio is clipped to [1 - epsilon, 1 + epsilon].
         advantage: ``GAE()`` where left out.
-        **options: of ``Objective``: beta, kl, positive_nll.
+        **options: of ``Objective``: beta, kl, terms.
     """
 
     log_ratio_BT = staticmethod(token_log_ratio_BT)

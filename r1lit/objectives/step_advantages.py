@@ -65,7 +65,7 @@ class ProcessSupervision(AdvantageEstimator):
         if hide_padding(rollout.reward_BT, rollout.sampled_BT & ~rollout.step_end_BT).any():
             raise ValueError(
                 "advantage: ProcessSupervision reads rewards of steps alone, and other tokens have"
-                " some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
+                " some; leave r1lit.steps.KLInReward out, objective.beta puts the KL into the loss"
             )
         end_PN = rollout.step_end_BT.reshape(rollout.num_prompts, -1)
         reward_PN = hide_padding(rollout.reward_BT.reshape(rollout.num_prompts, -1), end_PN)
@@ -115,7 +115,8 @@ class TurnReturns(AdvantageEstimator):
         if hide_padding(reward_BT, ~rollout.step_end_BT).any():
             raise ValueError(
                 "advantage: TurnReturns reads rewards at the ends of turns alone, and other tokens"
-                " have some; set kl_in_reward to 0, objective.beta puts the KL into the loss"
+                " have some; leave r1lit.steps.KLInReward out, objective.beta puts the KL into the"
+                " loss"
             )
         return_BT = sum_to_end_BT(reward_BT) + rollout.reward_PG.reshape(-1, 1)
         end_BT = rollout.step_end_BT & sampled_BT
@@ -146,6 +147,7 @@ class ImplicitProcess(AdvantageEstimator):
     """
 
     min_group_size = 2
+    reads = ("reward_PG", "process_reward_BT")
 
     def __init__(self, gamma: float = 1.0) -> None:
         check_between("gamma", gamma, 0, 1)
@@ -153,13 +155,8 @@ class ImplicitProcess(AdvantageEstimator):
 
     def estimate(self, rollout: Rollout) -> Tensor:
         """Return the sum of both parts."""
-        if rollout.reward_BT is None:
-            raise ValueError(
-                "advantage: ImplicitProcess needs a reward of every token; take"
-                " r1lit.modules.PRIMEModule"
-            )
         mask_BT = rollout.sampled_BT
-        reward_BT = hide_padding(rollout.reward_BT, mask_BT)
+        reward_BT = hide_padding(rollout.extra("process_reward_BT", "ImplicitProcess"), mask_BT)
         mean_PG = (reward_BT.sum(-1) / rollout.num_sampled_B.clamp(min=1)).reshape_as(
             rollout.reward_PG
         )

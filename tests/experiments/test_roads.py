@@ -16,7 +16,7 @@ from experiments.compose import merge
 from experiments.rlhf.report import KL
 from experiments.rlhf.report import read as read_rlhf
 from experiments.search.report import as_table, read
-from experiments.search.training.module import CriticScorer
+from experiments.search.training.collector import CriticScorer
 from r1lit.batches import Problem
 from r1lit.files import append_records, read_records
 from r1lit.policy import ModelSource, load_reward_model, load_tokenizer

@@ -134,6 +134,9 @@ def test_algorithms_draw_and_update_alike():
     assert all(config["data"] == configs[0]["data"] for config in configs)
 
 
+NLL = "r1lit.objectives.PositiveNLL"
+
+
 def test_critics_differ_in_what_their_names_say():
     shipped = read_sweep(study_file("ppo_vs_grpo"))
     assert len(shipped.variants) == 8 and len(shipped.seeds) >= 3
@@ -144,23 +147,33 @@ def test_critics_differ_in_what_their_names_say():
         assert all(value[key] == own["grpo"][key] for value in own.values()), key
     paid = {name: [r["class_path"] for r in value["rewards"]] for name, value in own.items()}
     assert all(names == paid["grpo"] for names in paid.values())
-    gae = {
-        name: value["objective"]["init_args"]["advantage"]["init_args"]
+    scaled = {
+        name: value["objective"]["init_args"]["advantage"]
         for name, value in own.items()
         if name != "grpo"
     }
+    assert {a["class_path"] for a in scaled.values()} == {"r1lit.objectives.Whitened"}
+    gae = {name: a["init_args"]["estimator"]["init_args"] for name, a in scaled.items()}
     lambdas = {name: (a["lambda_policy"], a["lambda_critic"]) for name, a in gae.items()}
     assert lambdas["ppo-1.0"] == (1.0, 1.0) and lambdas["ppo-0.95"] == (0.95, 0.95)
     assert {name for name, a in gae.items() if a.get("alpha")} == {
         "vapo", "vapo-no-warmup", "vapo-one-lambda", "vapo-no-nll"
     }  # fmt: skip
     assert lambdas["vapo-fixed-lambda"] == (0.95, 1.0) and lambdas["vapo-one-lambda"][1] == 0.95
-    warm = {name: value["critic_warmup"] for name, value in own.items() if name != "grpo"}
+    steps = {name: value["steps"] for name, value in own.items()}
+    assert steps.pop("grpo") == []
+    assert all([s["class_path"] for s in of] == ["r1lit.steps.Critic"] for of in steps.values())
+    critics = {name: {**of[0]["init_args"]} for name, of in steps.items()}
+    warm = {name: critic.pop("warmup") for name, critic in critics.items()}
     assert warm.pop("vapo-no-warmup") == 0 and set(warm.values()) == {3}
-    nll = {n: own[n]["objective"]["init_args"]["positive_nll"] for n in gae}
-    assert {name for name, weight in nll.items() if weight == 0.1} == {
+    assert all(critic == critics["ppo-1.0"] for critic in critics.values()), "but for the warm-up"
+    terms = {n: own[n]["objective"]["init_args"]["terms"] for n in gae}
+    nll = {n: [t["init_args"]["weight"] for t in of if NLL in t["class_path"]]
+           for n, of in terms.items()}  # fmt: skip
+    assert {name for name, weights in nll.items() if weights == [0.1]} == {
         "vapo", "vapo-no-warmup", "vapo-one-lambda", "vapo-fixed-lambda"
     }  # fmt: skip
+    assert all(weights in ([], [0.1]) for weights in nll.values())
 
 
 LANGUAGE = ("language_reward", "third_language", "language_reward/code")
@@ -335,8 +348,10 @@ def test_critics_are_reported(tmp_path, policy):
     def change(name: str) -> dict[str, Any]:
         if name == "grpo":
             return {"model": tiny["model"]}
-        warm = {"critic_warmup": int(name != "vapo-no-warmup"), "value_truth": truth}
-        return {"model": merge(tiny["model"], {"init_args": warm})}
+        [critic] = sweep.point(name, 0).config["model"]["init_args"]["steps"]
+        warm = {"warmup": int(name != "vapo-no-warmup"), "truth": truth}
+        steps = [merge(critic, {"init_args": warm})]
+        return {"model": merge(tiny["model"], {"init_args": {"steps": steps}})}
 
     sweep = over_variants(sweep, change)
     finished(sweep)
@@ -464,7 +479,9 @@ def test_every_schedule_of_preference_rewards(tmp_path):
 def test_policy_and_critic_learn_from_what_searches_find(tmp_path, policy):
     tiny = merge(of_policy(policy, train_batch_size=4), {
         "model": {"init_args": {
-            "search": {"init_args": {"num_simulations": 3, "step": {"max_tokens": 3}}},
+            "collector": {"init_args": {
+                "search": {"init_args": {"num_simulations": 3, "step": {"max_tokens": 3}}},
+            }},
         }},
         "data": {"init_args": {"rollout": {"group_size": 2}, "num_iterations": 3}},
     })  # fmt: skip

@@ -18,7 +18,17 @@ from lightning.pytorch import Callback, Trainer
 from test_ddp import fit_in_a_process
 from test_fsdp2 import exported, sharded
 from test_resume import assert_equal, everything, run_and_kill
-from tiny import DigitShare, ahead, data, grpo_config, merge, model, save_policy_that_ends
+from tiny import (
+    CORRECTION,
+    DigitShare,
+    ahead,
+    data,
+    grpo_config,
+    merge,
+    model,
+    save_policy_that_ends,
+    step,
+)
 
 from r1lit.cli import main
 from r1lit.collect import Ahead
@@ -29,14 +39,13 @@ from r1lit.rollout import Completion, InProcessEngine, Sampling
 from r1lit.rollout.engine import stream_to_list
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 
-CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 UPDATES = 2  # of an iteration
 DEADLINE_S = 60
 
 
 def corrected(k: int, **init_args: Any) -> dict[str, Any]:
     """Rollouts generated so many iterations ahead, with a correction; 0 are fresh ones."""
-    return model(**({"collector": ahead(k)} if k else {}) | {"correction": CORRECTION} | init_args)
+    return model(**({"collector": ahead(k)} if k else {}) | {"steps": [CORRECTION]} | init_args)
 
 
 def dynamic(k: int) -> dict[str, Any]:
@@ -103,7 +112,7 @@ class OwnWeights(Noting):
     def stream(self, requests: Any, on_finished: Any) -> None:
         super().stream(requests, on_finished)
         ends = time.monotonic() + DEADLINE_S
-        while threading.current_thread().name == "draw-ahead" and self.is_current():
+        while threading.current_thread().name == "generate-ahead" and self.is_current():
             assert time.monotonic() < ends, "no update was made while the engine drew"
             time.sleep(0.005)
 
@@ -243,8 +252,7 @@ def test_weights_that_stay_give_the_same_run(fit, tmp_path: Path) -> None:
             policy=str(save_policy_that_ends(tmp_path / "ends")),
             optimizer=still,
             rewards=[{"class_path": "tiny.ManyDigits"}],
-            mask_truncated=True,
-            correction=CORRECTION,
+            steps=[step("MaskTruncated"), CORRECTION],
         ),
         data(rollout={"num_reserve_prompts": 4}),
     )

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import data, model, save_policy_that_ends
+from tiny import data, model, save_policy_that_ends, step
 from torch import Tensor
 
 from r1lit.batches import Rollout
 from r1lit.modules import GRPOModule
-from r1lit.modules.updates import responses_of
 from r1lit.objectives import AdvantageEstimator
 from r1lit.policy import load_policy
 from r1lit.rollout import Completion, InProcessEngine, OnFinished, Request
+from r1lit.rollout.model_inputs import model_inputs
 
 LIMIT = 3
 SGD = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "weight_decay": 0.0}}
@@ -105,7 +105,7 @@ def update(fit, ending, tmp_path, monkeypatch):
 def assert_updated(ending, rollout, metrics, weights, coefficient_BT: Tensor) -> None:
     """Loss and weights are those of ``-sum of coefficient * log pi``."""
     policy = load_policy(str(ending))
-    responses = responses_of(rollout, torch.arange(len(rollout.responses)))
+    responses = model_inputs(rollout, torch.arange(len(rollout.responses)))
     logp_BT = responses.to_rows(policy(responses).logp_K)
     (-(coefficient_BT * logp_BT).sum()).backward()
     assert metrics["train/loss"] == pytest.approx(-float(coefficient_BT.sum()), abs=1e-6)
@@ -126,7 +126,7 @@ def test_each_token_has_credit_of_its_own(
 ):
     rollout, metrics, weights = update(
         objective=falling(objective),
-        mask_truncated=mask_truncated,
+        steps=[step("MaskTruncated")] if mask_truncated else [],
         micro_batch_tokens=micro_batch_tokens,
     )
     finished = [response.finished for response in rollout.responses]
@@ -173,10 +173,10 @@ def test_a_correction_weighs_loss_and_gradient(
     update, ending, name, options, weight, mask_truncated
 ):
     """rho = pi / pi_sampler; the objective's own ratio starts at the trainer's log-probs."""
+    weighting = {"class_path": f"r1lit.objectives.{name}", "init_args": options}
     rollout, metrics, weights = update(
-        correction={"class_path": f"r1lit.objectives.{name}", "init_args": options},
+        steps=[step("MaskTruncated")] * mask_truncated + [step("Correction", weighting=weighting)],
         engine={"class_path": "test_credit.Biased"},
-        mask_truncated=mask_truncated,
         micro_batch_tokens=100,
     )
     counts_BT = rollout.loss_mask_BT
@@ -210,7 +210,7 @@ def test_where_no_token_counts_there_is_no_mean_over_tokens(update, ending):
     """Every response is cut, and left out: no gradient, and no metric that would say 0."""
     rollout, metrics, weights = update(
         policy=str(ending),
-        mask_truncated=True,
+        steps=[step("MaskTruncated")],
         sampling={"max_tokens": 1, "stop": []},
         rewards=[{"class_path": "tiny.DigitShare"}],
         engine={"class_path": "test_credit.NeverEnding"},

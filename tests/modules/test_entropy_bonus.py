@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from metrics_page import assert_documented
 from test_resume import assert_equal, everything
-from tiny import data, grpo_config, model
+from tiny import data, grpo_config, model, step
 
 from r1lit.cli import main
 
@@ -16,11 +16,9 @@ def test_an_adaptive_bonus_and_top_entropy_tokens_resume_bit_equal(
     tmp_path: Path, policy: Path
 ) -> None:
     bonus = {"weight": 0.001, "target": 100.0, "step": 0.002, "largest": 0.006}
-    options = {
-        "entropy": {"class_path": "r1lit.objectives.EntropyBonus", "init_args": bonus},
-        "top_entropy": 0.2,
-    }
-    change = model(objective={"class_path": "r1lit.objectives.DAPO", "init_args": options})
+    term = {"class_path": "r1lit.objectives.EntropyBonus", "init_args": bonus}
+    objective = {"class_path": "r1lit.objectives.DAPO", "init_args": {"terms": [term]}}
+    change = model(objective=objective, steps=[step("TopEntropy", share=0.2)])
     change |= data(num_iterations=4)
     change |= {"trainer": {"limit_val_batches": 0, "val_check_interval": 1}}
     whole, broken = tmp_path / "whole", tmp_path / "broken"

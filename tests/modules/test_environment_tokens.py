@@ -75,35 +75,37 @@ def with_nan(model: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
 ADAMW = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}}
 
 
-def module(name: str, objective: dict[str, Any], advantage: str, **init_args: Any) -> Any:
+def module(objective: dict[str, Any], advantage: str, **init_args: Any) -> Any:
     advantage_of = {"advantage": {"class_path": f"r1lit.objectives.{advantage}"}}
     chosen = tiny.merge({"init_args": advantage_of}, objective)
-    return {
-        "class_path": f"r1lit.modules.{name}",
-        "init_args": {"objective": chosen, **init_args},
-    }
+    return {"init_args": {"objective": chosen, **init_args}}
 
 
 CASES: dict[str, dict[str, Any]] = {
     "GRPO with KL, correction and whitening": {
         "init_args": {
-            "objective": {"init_args": {"beta": 0.1}},
-            "kl_in_reward": 0.1,
-            "whiten_advantages": True,
-            "correction": {"class_path": "r1lit.objectives.TruncatedImportanceSampling"},
+            "objective": {
+                "init_args": {
+                    "beta": 0.1,
+                    "advantage": {"class_path": "r1lit.objectives.Whitened"},
+                }
+            },
+            "steps": [tiny.CORRECTION, tiny.step("KLInReward", beta=0.1)],
         }
     },
     "GRPO with a selection of tokens": {
         "init_args": {"objective": {"class_path": "r1lit.objectives.KLCov"}}
     },
     "PPO": module(
-        "PPOModule",
         {"class_path": "r1lit.objectives.PPO"},
         "GAE",
-        critic_optimizer=ADAMW,
-        kl_in_reward=0.1,
+        steps=[tiny.step("KLInReward", beta=0.1), tiny.step("Critic", optimizer=ADAMW)],
     ),
-    "PRIME": module("PRIMEModule", {"class_path": "r1lit.objectives.GRPO"}, "ImplicitProcess"),
+    "PRIME": module(
+        {"class_path": "r1lit.objectives.GRPO"},
+        "ImplicitProcess",
+        steps=[tiny.step("ProcessModel")],
+    ),
     "online DPO": {"class_path": "r1lit.modules.OnlineDPOModule"},
     "distillation": {"class_path": "r1lit.modules.DistillationModule"},
 }

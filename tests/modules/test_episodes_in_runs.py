@@ -107,8 +107,7 @@ def test_a_group_with_a_failed_episode_teaches_nothing(base, tmp_path):
 
 @pytest.mark.long
 def test_a_run_with_rollouts_ahead_goes_on_from_a_checkpoint_to_the_same_numbers(base, tmp_path):
-    correction = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
-    options = {"collector": tiny.ahead(1), "correction": correction}
+    options = {"collector": tiny.ahead(1), "steps": [tiny.CORRECTION]}
     whole, _ = run(tmp_path / "whole", base, **options)
     kept = (tmp_path / "whole" / "checkpoints").glob("*.ckpt")
     first = min(path for path in kept if path.name != "last.ckpt")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from r1lit.modules import GRPOModule
-from r1lit.modules.ppo import PPOModule
+from r1lit.objectives import PositiveNLL
+from r1lit.steps import Critic
 
 RANKS = 4
 
@@ -31,21 +32,25 @@ def test_losses_are_divided_by_the_mean_over_ranks_below_1_too(which, tokens):
     def update_rows(optimizer, rollout, rows_b, loss_of, **options):
         taken.append(loss_of)
         if which == "critic":
-            loss_of.args[2].append(torch.tensor(0.0))
+            loss_of.args[3].append(torch.tensor(0.0))
         return 0.0, 0.0
 
-    objective = SimpleNamespace(positive_nll=0.1, skips_zero_advantage=lambda: False)
+    nll = PositiveNLL()
+    objective = SimpleNamespace(terms=[nll], skips_zero_advantage=lambda: False)
     module: Any = SimpleNamespace(
         mean_over_ranks=of_ranks, objective=objective, update_rows=update_rows, _loss=None.__eq__,
         policy_optimizer=None, policy=SimpleNamespace(model=SimpleNamespace(config=None)),
-        optimizers=lambda: (None, None), _value_loss=None.__eq__, critic_max_grad_norm=None,
+        optimizer_of=lambda step: None,
     )  # fmt: skip
+    module._num_tokens = partial(GRPOModule._num_tokens, module)
     rows_b = torch.tensor([0])
     expected = tokens / RANKS or 1.0
     if which == "critic":
-        PPOModule._update_critic(module, rollout, rows_b)
-        assert taken[0].args[1] == expected
+        Critic()._update(rollout, mask_BT, rows_b, module)
+        assert taken[0].args[2] == expected
     else:
-        GRPOModule.update_minibatch(module, rollout, rows_b, None, False)
-        name = "num_tokens" if which == "policy" else "num_right_tokens"
-        assert taken[0].keywords[name] == expected
+        GRPOModule.update_minibatch(module, rollout, rows_b, None, None)
+        [(term, token_BT, num_right)] = taken[0].keywords["terms"]
+        assert term is nll and torch.equal(token_BT, mask_BT)
+        found = taken[0].keywords["num_tokens"] if which == "policy" else num_right
+        assert found == expected

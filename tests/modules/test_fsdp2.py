@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from test_ddp import fit_in_a_process
 from test_distillation import of
 from test_lora import LORA, WITH_KL
-from test_ppo import ppo
+from test_ppo import PENALTY, WHITENED, ppo
 from test_sft_module import sft
-from tiny import data, grpo_config, merge, model, save_policy
+from tiny import CORRECTION, data, grpo_config, merge, model, save_policy
 from tiny_distillation import off_policy, on_policy
 from tiny_reward import reward_config, write_pairs
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -93,7 +93,7 @@ def with_adapter(run: Path, policy: Path, other: Path) -> Path:
 def refreshing(run: Path, policy: Path, other: Path, /, **init_args: Any) -> Path:
     config = grpo(
         objective={"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": 0.5}},
-        correction={"class_path": "r1lit.objectives.TruncatedImportanceSampling"},
+        steps=[CORRECTION],
         gradient_checkpointing=True,
         **init_args,
     )(run, policy, other)
@@ -126,7 +126,7 @@ def reward(**init_args: Any) -> Callable[[Path, Path, Path], Path]:
 
 def critic(run: Path, policy: Path, other: Path) -> Path:
     """With few tokens a micro-batch: ranks have unlike numbers of them, of either model."""
-    change = ppo(critic_optimizer=SGD, kl_in_reward=0.1, whiten_advantages=True)
+    change = ppo(PENALTY, critic={"optimizer": SGD}, objective=WHITENED)
     return changed(grpo()(run, policy, other), change)
 
 

@@ -13,7 +13,7 @@ from modules.kill_while_saving import MOMENTS
 from test_ddp import fit_in_a_process
 from test_fsdp2 import SGD, checkpointed, exported, fit, sharded
 from test_lora import LORA, REFRESH, WITH_KL
-from test_ppo import ppo
+from test_ppo import PENALTY, ppo
 from test_resume import assert_equal
 from tiny import data, grpo_config, merge, model
 from torch.distributed.checkpoint import FileSystemReader
@@ -69,7 +69,7 @@ def test_a_half_written_folder_is_never_the_last(
 
 KINDS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "adapter": (model(policy={"adapter": LORA}, objective=WITH_KL), [REFRESH]),
-    "critic": (ppo(kl_in_reward=0.1), []),
+    "critic": (ppo(PENALTY), []),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tiny import ROOT
+from tiny import ROOT, step
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -201,12 +201,13 @@ def test_what_a_setting_changes(changes, always):
 def test_a_second_trained_model_is_counted():
     config = grpo(objective=None)
     beside = "critic or process model"
-    for module, of_each in (("PPOModule", 16), ("PRIMEModule", 20), ("GRPOModule", 0)):
-        config["model"]["class_path"] = f"r1lit.modules.{module}"
+    init_args = config["model"]["init_args"]
+    for steps, of_each in (([step("Critic")], 16), ([step("ProcessModel")], 20), ([], 0)):
+        init_args["steps"] = steps
         parts = memory_parts(read_settings(config, ranks=1), TINY)["always"]
         assert parts.get(beside, 0) == of_each * N
         assert "reference" not in parts
-    config["model"]["init_args"]["kl_in_reward"] = 0.02
+    init_args["steps"] = [step("KLInReward", beta=0.02)]
     assert memory_parts(read_settings(config, ranks=1), TINY)["always"]["reference"] == 4 * N
 
 

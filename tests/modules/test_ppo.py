@@ -10,16 +10,18 @@ import pytest
 import torch
 from test_ddp import SGD, fit_in_a_process
 from test_resume import assert_equal, everything, run_and_kill
-from tiny import ahead, data, grpo_config, merge, metrics, model, save_policy
+from tiny import ahead, data, grpo_config, merge, metrics, model, save_policy, step
 
 from r1lit.batches import Rollout
 from r1lit.cli import main
-from r1lit.modules import PPOModule, base
+from r1lit.modules import GRPOModule, base
 from r1lit.modules.base import PolicyModule
-from r1lit.modules.ppo import ValueTruth, compare, explained_variance
 from r1lit.modules.token_values import token_values
-from r1lit.objectives import AdvantageEstimator
+from r1lit.objectives import GAE, PPO, AdvantageEstimator
 from r1lit.policy import Responses, load_policy, load_reward_model
+from r1lit.steps import Critic
+from r1lit.steps.critic import explained_variance
+from r1lit.steps.value_truth import ValueTruth, compare
 
 ADAM = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}}
 NO_VALIDATION = data(validation=None) | {
@@ -41,11 +43,38 @@ class Reward(AdvantageEstimator):
         return torch.where(rollout.mask_BT, rollout.reward_PG.reshape(-1, 1), 0.0)
 
 
-def ppo(**init_args: object) -> dict[str, object]:
-    """A change of the GRPO run into one of PPO."""
-    own = {"objective": {"class_path": "r1lit.objectives.PPO"}, "critic_optimizer": ADAM}
-    change = model(**{**own, **init_args})
-    return merge({"model": {"class_path": "r1lit.modules.PPOModule"}} | NO_VALIDATION, change)
+PENALTY = step("KLInReward", beta=0.1)
+WHITENED = {
+    "class_path": "r1lit.objectives.PPO",
+    "init_args": {
+        "advantage": {
+            "class_path": "r1lit.objectives.Whitened",
+            "init_args": {"estimator": "r1lit.objectives.GAE"},
+        }
+    },
+}
+
+
+class Reads(Reward):
+    """Reads values, and has no returns that a critic could learn."""
+
+    reads = ("reward_PG", "value_BT")
+
+
+class ReadsValues(PPO):
+    """PPO with it."""
+
+    def __init__(self) -> None:
+        super().__init__(advantage=Reads())
+
+
+def ppo(
+    *before: dict[str, object], critic: dict[str, object] | None = None, **init_args: object
+) -> dict[str, object]:
+    """A change of the GRPO run into one of PPO, with steps before the critic's."""
+    steps = [*before, step("Critic", **{"optimizer": ADAM} | (critic or {}))]
+    own = {"objective": {"class_path": "r1lit.objectives.PPO"}, "steps": steps}
+    return merge(NO_VALIDATION, model(**{**own, **init_args}))
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -66,10 +95,9 @@ def test_values_are_read_before_each_token_and_do_not_know_it(policy: Path):
 
 @pytest.mark.slow
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path) -> None:
-    change = ppo(
-        lr_scheduler=decay(12), critic_lr_scheduler=decay(20), critic_warmup=1, kl_in_reward=0.1,
-        critic_epochs=2, value_truth={"every_n_iterations": 2, "num_prefixes": 4},
-    )  # fmt: skip
+    truth = {"every_n_iterations": 2, "num_prefixes": 4}
+    critic = {"lr_scheduler": decay(20), "warmup": 1, "epochs": 2, "truth": truth}
+    change = ppo(PENALTY, critic=critic, lr_scheduler=decay(12))
     whole = grpo_config(tmp_path / "whole", policy, change)
     broken = grpo_config(tmp_path / "broken", policy, change)
     main(["fit", "-c", str(whole)])
@@ -102,17 +130,17 @@ def test_warm_up_trains_the_critic_alone_on_every_row(
 ) -> None:
     rows: dict[int, list[int]] = {}
     num_rows: dict[int, int] = {}
-    value_loss = PPOModule._value_loss
+    value_loss = Critic._loss
 
-    def noted(self, rollout: Rollout, num_tokens: float, clipped: list, rows_b: torch.Tensor):
-        rows.setdefault(rollout.iteration, []).extend(rows_b.tolist())
+    def noted(self, rollout: Rollout, *args: object):
+        rows.setdefault(rollout.iteration, []).extend(args[-1].tolist())
         num_rows[rollout.iteration] = len(rollout.response_BT)
-        return value_loss(self, rollout, num_tokens, clipped, rows_b)
+        return value_loss(self, rollout, *args)
 
-    monkeypatch.setattr(PPOModule, "_value_loss", noted)
+    monkeypatch.setattr(Critic, "_loss", noted)
     bonus = {"class_path": "r1lit.objectives.EntropyBonus", "init_args": {"target": 100.0}}
-    objective = {"class_path": "r1lit.objectives.PPO", "init_args": {"entropy": bonus}}
-    fit("run", ppo(critic_warmup=2, objective=objective), data(num_iterations=2))
+    objective = {"class_path": "r1lit.objectives.PPO", "init_args": {"terms": [bonus]}}
+    fit("run", ppo(critic={"warmup": 2}, objective=objective), data(num_iterations=2))
     ended, begun = weights(tmp_path / "run"), load_policy(str(policy)).state_dict()
     for name, value in begun.items():
         assert torch.equal(value, ended[f"policy.{name}"]), name
@@ -131,8 +159,7 @@ def test_with_values_of_zero_and_lambda_one_it_is_a_policy_gradient(fit, tmp_pat
     """A critic that never moves from 0 leaves the reward itself as every token's advantage."""
     still = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.0}}
     gae = {"class_path": "r1lit.objectives.GAE", "init_args": {"lambda_policy": 1.0}}
-    fit("ppo", ppo(), model(
-        critic_optimizer=still,
+    fit("ppo", ppo(critic={"optimizer": still}), model(
         objective={"class_path": "r1lit.objectives.PPO", "init_args": {"advantage": gae}},
     ), data(num_iterations=2))  # fmt: skip
     plain = {"class_path": "test_ppo.Reward"}
@@ -147,20 +174,19 @@ def test_with_values_of_zero_and_lambda_one_it_is_a_policy_gradient(fit, tmp_pat
 
 def test_kl_in_the_reward_is_beta_times_the_log_ratio_at_each_token(fit, monkeypatch) -> None:
     seen: list[tuple[Rollout, torch.Tensor]] = []
-    estimate = PPOModule.estimate_advantages
+    update = GRPOModule.update
 
-    def watched(self: PPOModule, rollout: Rollout) -> Rollout:
-        made = estimate(self, rollout)
-        seen.append((made, token_values(self.reference, made, 16, 1.0).logp_BT))
-        return made
+    def watched(self: GRPOModule, rollout: Rollout, *args: object, **options: object) -> object:
+        seen.append((rollout, token_values(self.reference, rollout, 16, 1.0).logp_BT))
+        return update(self, rollout, *args, **options)
 
-    monkeypatch.setattr(PPOModule, "estimate_advantages", watched)
-    fit("run", ppo(kl_in_reward=0.1), data(num_iterations=3))
+    monkeypatch.setattr(GRPOModule, "update", watched)
+    fit("run", ppo(PENALTY), data(num_iterations=3))
     for rollout, logp_ref_BT in seen:
         wanted_BT = -0.1 * (rollout.logp_old_BT - logp_ref_BT).where(rollout.mask_BT, 0.0)
         torch.testing.assert_close(rollout.reward_BT, wanted_BT, atol=1e-5, rtol=0)
         paid_B = rollout.reward_PG.flatten() + wanted_BT.sum(-1)
-        gae_B = (rollout.return_BT[:, 0] - paid_B).abs()  # lambda of the critic is 1
+        gae_B = (GAE().returns(rollout)[:, 0] - paid_B).abs()  # lambda of the critic is 1
         assert float(gae_B.max()) < 1e-4
     (first, _), *_, (last, _) = seen
     assert float(first.reward_BT.abs().max()) < 1e-5 < float(last.reward_BT.abs().max())
@@ -180,7 +206,7 @@ def test_values_are_compared_with_what_continues_the_prefixes(fit, tmp_path, mon
     monkeypatch.setattr(ValueTruth, "continued", watched)
     paid = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 1000}}])
     truth = {"every_n_iterations": 2, "num_prefixes": 8, "num_completions": 4}
-    fit("truth", ppo(value_truth=truth), paid, data(num_iterations=3))
+    fit("truth", ppo(critic={"truth": truth}), paid, data(num_iterations=3))
     fit("plain", ppo(), paid, data(num_iterations=3))
     one, other = weights(tmp_path / "truth"), weights(tmp_path / "plain")
     assert all(torch.equal(value, one[name]) for name, value in other.items())
@@ -208,7 +234,7 @@ def test_a_warm_up_is_not_clipped_and_a_critic_may_learn_in_more_epochs(fit, tmp
     """Values move past the clip of 0.01 in the warm-up alone; six updates of the critic in each."""
     paid = model(rewards=[{"class_path": "tiny.Exploding", "init_args": {"after": 1000}}])
     tight = {"class_path": "r1lit.objectives.ValueObjective", "init_args": {"epsilon": 0.01}}
-    cli = fit("run", ppo(critic_warmup=1, critic_epochs=3, value_objective=tight), paid,
+    cli = fit("run", ppo(critic={"warmup": 1, "epochs": 3, "objective": tight}), paid,
               data(num_iterations=2))  # fmt: skip
     first, second = metrics(tmp_path / "run")
     assert first["train/value_clip_fraction"] == 0 < second["train/value_clip_fraction"]
@@ -219,7 +245,7 @@ def test_a_value_model_starts_from_a_reward_model(fit, tmp_path: Path, policy: P
     made = load_reward_model(str(policy), pad_id=0)
     torch.nn.init.constant_(made.model.score.weight, 0.01)
     made.save_pretrained(tmp_path / "rm")
-    fit("run", ppo(critic=str(tmp_path / "rm")), data(num_iterations=1))
+    fit("run", ppo(critic={"model": str(tmp_path / "rm")}), data(num_iterations=1))
     assert abs(metrics(tmp_path / "run")[0]["train/value_mean"]) > 1e-4
     # what was exported starts the next stage's critic
     critic, ended = (
@@ -253,9 +279,9 @@ def test_each_optimiser_is_clipped_to_its_own_norm(fit, monkeypatch, tmp_path: P
         return result
 
     monkeypatch.setattr(PolicyModule, "make_update", make_update)
-    fit("run", ppo(max_grad_norm=0.001, critic_max_grad_norm=0.002), data(num_iterations=2))
-    assert moved == [{"policy"}, {"critic"}] * 4
-    assert [max_norm for max_norm, _, _ in clipped] == [0.001, 0.002] * 4
+    fit("run", ppo(critic={"max_grad_norm": 0.002}, max_grad_norm=0.001), data(num_iterations=2))
+    assert moved == [{"critic"}, {"critic"}, {"policy"}, {"policy"}] * 2
+    assert [max_norm for max_norm, _, _ in clipped] == [0.002, 0.002, 0.001, 0.001] * 2
     for max_norm, before, after in clipped:
         assert before > max_norm
         assert abs(after - max_norm) < 1e-4 * max_norm + 1e-6
@@ -265,11 +291,14 @@ def test_each_optimiser_is_clipped_to_its_own_norm(fit, monkeypatch, tmp_path: P
 def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path) -> None:
     change = merge(
         ppo(
-            train_batch_size=16, optimizer=SGD, critic_optimizer=SGD, kl_in_reward=0.1,
-            whiten_advantages=True,
+            PENALTY,
+            critic={"optimizer": SGD},
+            train_batch_size=16,
+            optimizer=SGD,
+            objective=WHITENED,
         ),
         data(num_iterations=2),
-    )  # fmt: skip
+    )
     ended = []
     for name, ranks in (
         ("one", {"devices": 1}),
@@ -293,21 +322,26 @@ def test_two_ranks_make_the_updates_of_one(tmp_path: Path, policy: Path) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"objective": {"class_path": "r1lit.objectives.GRPO"}}, "objective.advantage: GroupNorm"),
-        ({"kl_in_reward": -1.0}, "kl_in_reward: -1.0"),
-        ({"critic_warmup": -1}, "critic_warmup: -1"),
-        ({"critic_epochs": 0}, "critic_epochs: 0 is not at least 1"),
-        ({"value_truth": {"num_completions": 1}}, "value_truth.num_completions: 1"),
-        (
-            {"value_truth": {}, "collector": ahead(1)},
-            "value_truth: it cont.* collector Ahead",
-        ),
-        ({"critic": "no/such/folder"}, "critic: the directory 'no/such/folder'"),
+        (ppo(objective={"class_path": "r1lit.objectives.GRPO"}), "Critic writes value_BT, which n"),
+        (ppo(steps=[]), "no step writes value_BT, .*; r1lit.steps.Critic does"),
+        (ppo(objective={"class_path": "test_ppo.ReadsValues"}), "advantage: Reads does not read"),
+        (ppo(step("KLInReward", beta=-1.0)), "beta: -1.0"),
+        (ppo(critic={"warmup": -1}), "warmup: -1"),
+        (ppo(critic={"epochs": 0}), "Critic.epochs: 0 is not at least 1"),
+        (ppo(critic={"truth": {"num_completions": 1}}), "truth.num_completions: 1"),
+        (ppo(critic={"truth": {}}, collector=ahead(1)), "Critic.truth cont.* earlier one"),
+        (ppo(critic={"model": "no/such/folder"}), "critic: the directory 'no/such/folder'"),
     ],
 )
 def test_mistakes_are_one_line(fit, change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        fit("run", ppo(), model(**change))
+        fit("run", change)
+
+
+@pytest.mark.parametrize("name", ["PPOModule", "r1lit.modules.PRIMEModule"])
+def test_modules_that_became_steps_are_named(fit, name: str) -> None:
+    with pytest.raises(ValueError, match=r"^model: there is no .*steps\.(Critic|ProcessModel)"):
+        fit("run", {"model": {"class_path": name}})
 
 
 def test_explained_variance():

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from test_async_rollouts import CORRECTION, Keep, callbacks
+from test_async_rollouts import Keep, callbacks
 from test_resume import assert_equal, everything
-from tiny import ahead, data, grpo_config, merge, model
+from tiny import CORRECTION, ahead, data, grpo_config, merge, model
 
 from r1lit.batches import Candidates
 from r1lit.cli import main
 from r1lit.groups import join_rollouts, take_groups
-from r1lit.modules.updates import responses_of
 from r1lit.policy import LogProbs
 from r1lit.policy.predictions import Predictions
 from r1lit.rollout import Completion, InProcessEngine, Sampling, check_trains
+from r1lit.rollout.model_inputs import model_inputs
 from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.vllm.engine import VLLMEngine
@@ -130,7 +130,7 @@ def test_the_gradient_is_that_of_the_policy_that_samples(fit) -> None:
     cli = fit("run", model(sampling=CUT, optimizer=NO_STEP), data(num_iterations=2), args=args)
     [kept] = [c for c in cli.trainer.callbacks if isinstance(c, Keep)]
     rollout, policy = kept.rollouts[0], cli.model.policy
-    responses = responses_of(rollout, torch.arange(16))
+    responses = model_inputs(rollout, torch.arange(16))
     width = responses.response_BT.shape[1]
     logp_BT = responses.to_rows(policy(responses, LogProbs(temperature=0.8)).logp_K)
     sampler_BT = rollout.logp_sampler_BT[:, :width]
@@ -162,7 +162,7 @@ def test_candidates_are_kept_with_what_is_generated_ahead() -> None:
 
 @pytest.mark.slow
 def test_a_failed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, policy: Path) -> None:
-    stale = model(sampling=CUT, collector=ahead(1), correction=CORRECTION)
+    stale = model(sampling=CUT, collector=ahead(1), steps=[CORRECTION])
     change = merge(stale, data(num_iterations=3))
     whole, broken = (grpo_config(tmp_path / n, policy, change) for n in ("whole", "broken"))
     main(["fit", "-c", str(whole)])

@@ -19,7 +19,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from test_resume import assert_equal, everything
-from tiny import ROOT, ahead, grpo_config, merge, model
+from tiny import CORRECTION, ROOT, ahead, grpo_config, merge, model
 from transformers import AutoTokenizer
 
 from r1lit.cli import main
@@ -31,7 +31,6 @@ from r1lit.rollout.stored_completions import as_tensors, completions_of
 from r1lit.rollout.worker import Timings
 from r1lit.verifiers import Grader, Verifier
 
-CORRECTION = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 TRAINED = threading.Semaphore(0)
 DEADLINE_S = 120
 
@@ -88,7 +87,7 @@ def slow(k: int, name: str = "Slow", **init_args: Any) -> dict[str, Any]:
         "init_args": {"verifiers": {"countdown": verifier, "math": verifier}},
     }
     change = model(grader=grader, rewards=[{"class_path": "r1lit.rewards.Accuracy"}])
-    return merge(change, model(collector=ahead(k), correction=CORRECTION) if k else {})
+    return merge(change, model(collector=ahead(k), steps=[CORRECTION]) if k else {})
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 from metrics_page import assert_documented
-from test_ppo import NO_VALIDATION, ppo
+from test_ppo import NO_VALIDATION, PENALTY, ppo
 from test_resume import assert_equal, everything, run_and_kill
-from tiny import data, grpo_config, merge, model
+from tiny import data, grpo_config, merge, model, step
 
 from r1lit.batches import Response, Rollout
 from r1lit.cli import main
-from r1lit.modules import GRPOModule, PPOModule, PRIMEModule
+from r1lit.modules import GRPOModule
 from r1lit.modules.token_values import token_values
+from r1lit.objectives import GAE
 from r1lit.rewards import RewardFunction, StepRewards
 from r1lit.text.scored_text import pieces
 
@@ -51,20 +52,21 @@ class HalfAndEnd(RewardFunction):
 HALF = [{"class_path": "test_step_rewards.HalfAndEnd"}]
 
 
-def watch(monkeypatch, kind) -> list[Rollout]:
+def watch(monkeypatch) -> list[Rollout]:
+    """Return a list that gets each iteration's rollout with its advantages."""
     seen: list[Rollout] = []
-    estimate = kind.estimate_advantages
+    update = GRPOModule.update
 
-    def watched(self, rollout: Rollout) -> Rollout:
-        seen.append(estimate(self, rollout))
-        return seen[-1]
+    def watched(self, rollout: Rollout, *args: object, **options: object) -> object:
+        seen.append(rollout)
+        return update(self, rollout, *args, **options)
 
-    monkeypatch.setattr(kind, "estimate_advantages", watched)
+    monkeypatch.setattr(GRPOModule, "update", watched)
     return seen
 
 
 def test_rewards_of_steps_reach_the_tokens_that_end_them(fit, monkeypatch) -> None:
-    seen = watch(monkeypatch, GRPOModule)
+    seen = watch(monkeypatch)
     cli = fit(
         "run", NO_VALIDATION, model(rewards=HALF, objective=SUPERVISION), data(num_iterations=2)
     )
@@ -84,22 +86,22 @@ def test_rewards_of_steps_reach_the_tokens_that_end_them(fit, monkeypatch) -> No
 
 
 def test_ppo_adds_rewards_of_steps_to_its_penalty(fit, monkeypatch) -> None:
-    seen = watch(monkeypatch, PPOModule)
-    fit("run", ppo(kl_in_reward=0.1), model(rewards=HALF), data(num_iterations=2))
+    seen = watch(monkeypatch)
+    fit("run", ppo(PENALTY), model(rewards=HALF), data(num_iterations=2))
     for rollout in seen:
         length_B = torch.tensor([len(r.text) for r in rollout.responses])
         paid_B = torch.where(length_B > 1, 1.0 + length_B, 0.0)
         penalty_B = rollout.reward_BT.sum(-1) - paid_B
         assert float(penalty_B.abs().max()) < 1.0
-        gae_B = (rollout.return_BT[:, 0] - rollout.reward_BT.sum(-1)).abs()  # lambda_critic is 1
+        paid_B = rollout.reward_BT.sum(-1)
+        gae_B = (GAE().returns(rollout)[:, 0] - paid_B).abs()  # its lambda_critic is 1
         assert float(gae_B.max()) < 1e-3
 
 
 def prime(**init_args: object) -> dict[str, object]:
     adam = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}}
-    own = {"objective": IMPLICIT, "process_optimizer": adam, "process_beta": 0.5}
-    change = {"model": {"class_path": "r1lit.modules.PRIMEModule"}} | NO_VALIDATION
-    return merge(change, model(**{**own, **init_args}))
+    own = {"objective": IMPLICIT, "steps": [step("ProcessModel", optimizer=adam, beta=0.5)]}
+    return merge(NO_VALIDATION, model(**{**own, **init_args}))
 
 
 class EveryOther(RewardFunction):
@@ -111,20 +113,20 @@ class EveryOther(RewardFunction):
 
 def test_implicit_rewards_are_beta_times_the_log_ratio(fit, monkeypatch, tmp_path: Path) -> None:
     checked = []
-    estimate = PRIMEModule.estimate_advantages
+    update = GRPOModule.update
 
-    def watched(self: PRIMEModule, rollout: Rollout) -> Rollout:
-        made = estimate(self, rollout)
+    def watched(self: GRPOModule, made: Rollout, *args: object, **options: object) -> object:
         rows = len(made.responses)
+        reward_BT = made.extra("process_reward_BT", "this test")
         phi, ref = (
             token_values(m, made, rows, 1.0).logp_BT
             for m in (self.process_model, self.process_reference)
         )
-        torch.testing.assert_close(made.reward_BT, 0.5 * (phi - ref), atol=1e-5, rtol=0)
-        checked.append(float(made.reward_BT.sum(-1).mean()))
-        return made
+        torch.testing.assert_close(reward_BT, 0.5 * (phi - ref), atol=1e-5, rtol=0)
+        checked.append(float(reward_BT.sum(-1).mean()))
+        return update(self, made, *args, **options)
 
-    monkeypatch.setattr(PRIMEModule, "estimate_advantages", watched)
+    monkeypatch.setattr(GRPOModule, "update", watched)
     fit("run", prime(), model(rewards=[{"class_path": "test_step_rewards.EveryOther"}]),
         data(num_iterations=2))  # fmt: skip
     # no response of a random policy is right; rewards are of after the update, which has learnt it
@@ -136,10 +138,13 @@ def test_implicit_rewards_are_beta_times_the_log_ratio(fit, monkeypatch, tmp_pat
 
 
 def test_prime_needs_its_own_advantage(fit) -> None:
-    with pytest.raises(ValueError, match="does not read implicit rewards; PRIMEModule needs"):
+    with pytest.raises(ValueError, match="ProcessModel writes process_reward_BT, which neither"):
         fit("run", prime(objective={"class_path": "r1lit.objectives.DAPO"}))
-    with pytest.raises(ValueError, match=r"kl_in_reward: 0\.1, but rewards of tokens"):
-        fit("run", prime(kl_in_reward=0.1))
+    with pytest.raises(ValueError, match=r"no step writes process_reward_BT.*steps\.ProcessModel"):
+        fit("run", prime(steps=[]))
+    steps = [PENALTY, *prime()["model"]["init_args"]["steps"]]
+    with pytest.raises(ValueError, match="KLInReward writes reward_BT, which neither"):
+        fit("run", prime(steps=steps))
 
 
 @pytest.mark.slow

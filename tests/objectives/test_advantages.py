@@ -1,24 +1,27 @@
 import itertools
 import math
-from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from test_batches import rollout
 
+from r1lit.batches import Rollout
 from r1lit.objectives import (
     AdvantageEstimator,
     GroupCentered,
     GroupNormalized,
-    Kept,
     LeaveOneOut,
     LossInputs,
     MeanNormalized,
     NoBaseline,
+    NormalizedPerReward,
+    OnlyKept,
     PolicyGradient,
-    RewardsApart,
+    Whitened,
 )
-from r1lit.objectives.reward_shaping import whitened, with_kl_in_reward
+from r1lit.steps import KLInReward
 
 ESTIMATORS = [GroupNormalized(), GroupNormalized(std="sample"), GroupCentered(), LeaveOneOut()]
 REWARD_PG = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.1, 0.1, 1.1, 0.1]], dtype=torch.float64)
@@ -89,21 +92,21 @@ def test_mean_normalized_climbs_the_log_likelihood_up_to_order_g_minus_1(group_s
     assert got == pytest.approx(sum((1 - p) ** (k - 1) * p * (1 - p) for k in range(1, group_size)))
 
 
-def test_rewards_apart():
+def test_each_reward_normalised_apart():
     # accuracy (1, 0 | 1, 1 | 0, 0), format (1, 0 | 1, 0 | 1, 1). Apart within a group: accuracy
     # (1, -1 | 0, 0 | 0, 0), format (1, -1 | 1, -1 | 0, 0) times 0.5: S = (1.5, -1.5, .5, -.5, 0, 0)
     # of mean 0 and population std sqrt((2.25 * 2 + 0.25 * 2) / 6).
     accuracy_PG = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
     format_PG = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     three = rollout(rewards={"accuracy": accuracy_PG, "format": format_PG})
-    advantage_BT = RewardsApart({"format": 0.5}, std_epsilon=0.0).estimate(three)
+    advantage_BT = NormalizedPerReward({"format": 0.5}, std_epsilon=0.0).estimate(three)
     expected_B = torch.tensor([1.5, -1.5, 0.5, -0.5, 0.0, 0.0]) / math.sqrt(5 / 6)
     torch.testing.assert_close(advantage_BT, expected_B[:, None].expand(6, 4))
-    assert not RewardsApart().estimate(rollout()).any()
+    assert not NormalizedPerReward().estimate(rollout()).any()
     with pytest.raises(ValueError, match="weights has acuracy, and the rewards are accuracy"):
-        RewardsApart({"acuracy": 1.0}).estimate(rollout())
-    with pytest.raises(ValueError, match="set kl_in_reward to 0"):
-        RewardsApart().estimate(rollout(reward_BT=torch.zeros(6, 4)))
+        NormalizedPerReward({"acuracy": 1.0}).estimate(rollout())
+    with pytest.raises(ValueError, match=r"leave r1lit\.steps\.KLInReward out"):
+        NormalizedPerReward().estimate(rollout(reward_BT=torch.zeros(6, 4)))
 
 
 def test_leave_one_out_is_centered_times_g_over_g_minus_1():
@@ -141,7 +144,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="std: 'both' is not one of"):
         GroupNormalized(std="both")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="keep: 'all' is not one of"):
-        Kept("all")  # type: ignore[arg-type]
+        OnlyKept("all")  # type: ignore[arg-type]
 
 
 def test_without_a_baseline_it_is_the_reward():
@@ -167,11 +170,27 @@ def ragged(seed: int = 0):
     return made, torch.randn(6, 4, generator=g)
 
 
+def with_kl_in_reward(made: Rollout, logp_ref_BT: torch.Tensor, beta: float):
+    """What the step makes of a rollout, with these log-probs of the reference."""
+    run: Any = SimpleNamespace(reference="the reference", log_probs=lambda *asked: logp_ref_BT)
+    return KLInReward(beta)(made, run)
+
+
+class Given(AdvantageEstimator):
+    """Advantages that are given."""
+
+    def __init__(self, advantage_BT: torch.Tensor) -> None:
+        self.advantage_BT = advantage_BT
+
+    def estimate(self, rollout: Rollout) -> torch.Tensor:
+        return self.advantage_BT
+
+
 def test_reinforce_plus_plus_is_the_papers_formula():
     """2501.03262: A_t = r - beta * sum over i >= t of KL(i), normalised over the global batch."""
     made, logp_ref_BT = ragged()
     paid, logged = with_kl_in_reward(made, logp_ref_BT, 0.3)
-    got_BT = whitened(replace(paid, advantage_BT=NoBaseline().estimate(paid)), float).advantage_BT
+    got_BT = Whitened(NoBaseline()).estimate(paid)
     raw = {}
     for b, length in enumerate(made.length_B.tolist()):
         kl = (made.logp_old_BT[b] - logp_ref_BT[b])[:length]
@@ -200,10 +219,10 @@ def test_leave_one_out_with_the_kl_in_the_reward_is_rloo():
 
 def test_rejection_fine_tuning_is_cross_entropy_on_what_is_kept():
     made, logp_BT = ragged()
-    best_BT = Kept("best").estimate(made)
+    best_BT = OnlyKept("best").estimate(made)
     kept = [2 * p + int(made.reward_PG[p, 1] > made.reward_PG[p, 0]) for p in range(3)]
     assert sorted(set(best_BT.any(-1).nonzero().flatten().tolist())) == kept
-    assert torch.equal(Kept().estimate(made), made.mask_BT.float())  # all are right
+    assert torch.equal(OnlyKept().estimate(made), made.mask_BT.float())  # all are right
     logp_BT.requires_grad_()
     inputs = LossInputs(
         logp_BT=logp_BT, logp_old_BT=made.logp_old_BT, advantage_BT=best_BT,
@@ -215,15 +234,15 @@ def test_rejection_fine_tuning_is_cross_entropy_on_what_is_kept():
     torch.testing.assert_close(got_BT, wanted_BT * kept_BT.sum() / 18)
 
 
-def test_whitening_counts_fewer_tokens_than_ranks():
+def test_whitening_counts_fewer_tokens_than_ranks(monkeypatch):
     """Two tokens on one of four ranks: their mean is 0 and their variance 1 all the same."""
     mask_BT = torch.zeros(6, 4, dtype=torch.bool)
     mask_BT[0, :2] = True
     advantage_BT = torch.zeros(6, 4)
     advantage_BT[0, :2] = torch.tensor([1.0, 5.0])
-    given = rollout(advantage_BT=advantage_BT, loss_mask_BT=mask_BT)
-    made = whitened(given, lambda total: float(total) / 4)
-    torch.testing.assert_close(made.advantage_BT[0, :2], torch.tensor([-1.0, 1.0]))
+    monkeypatch.setattr("r1lit.objectives.whitened.mean_over_ranks", lambda x: float(x) / 4)
+    made_BT = Whitened(Given(advantage_BT)).estimate(rollout(loss_mask_BT=mask_BT))
+    torch.testing.assert_close(made_BT[0, :2], torch.tensor([-1.0, 1.0]))
 
 
 def test_whitened_by_hand():
@@ -232,9 +251,18 @@ def test_whitened_by_hand():
     mask_BT[0, :2] = mask_BT[4, 3] = True
     advantage_BT = torch.full((6, 4), 7.0)
     advantage_BT[0, :2], advantage_BT[4, 3] = 1.0, 3.0
-    made = whitened(rollout(advantage_BT=advantage_BT, loss_mask_BT=mask_BT), float)
+    made_BT = Whitened(Given(advantage_BT)).estimate(rollout(loss_mask_BT=mask_BT))
     wanted = torch.tensor([-2 / 3, -2 / 3, 4 / 3]) / (8 / 9) ** 0.5
-    torch.testing.assert_close(made.advantage_BT[mask_BT], wanted)
-    assert not made.advantage_BT[~mask_BT].any()
-    none = whitened(rollout(loss_mask_BT=torch.zeros(6, 4, dtype=torch.bool)), float)
-    assert not none.advantage_BT.any()
+    torch.testing.assert_close(made_BT[mask_BT], wanted)
+    assert not made_BT[~mask_BT].any()
+    none = rollout(loss_mask_BT=torch.zeros(6, 4, dtype=torch.bool))
+    assert not Whitened(Given(torch.zeros(6, 4))).estimate(none).any()
+
+
+def test_whitened_is_what_it_scales():
+    """It reads what the inner estimator reads, and asks for groups as large."""
+    inner = NormalizedPerReward()
+    scaled = Whitened(Whitened(inner))
+    assert scaled.unscaled is inner
+    assert (scaled.reads, scaled.min_group_size) == (("reward_PG",), 2)
+    assert isinstance(Whitened().unscaled, GroupNormalized)

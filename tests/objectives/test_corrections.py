@@ -1,4 +1,4 @@
-"""Corrections for the mismatch of sampler and trainer: values and gradients worked by hand."""
+"""Importance weights for sampler and trainer that differ: values and gradients by hand."""
 
 import math
 
@@ -31,8 +31,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_worked_example(case):
-    correction, expected = CASES[case]
-    weight_BT = correction.weight_BT(TRAIN_BT, SAMPLER_BT, MASK_BT)
+    weighting, expected = CASES[case]
+    weight_BT = weighting.weight_BT(TRAIN_BT, SAMPLER_BT, MASK_BT)
     assert weight_BT.flatten().tolist() == pytest.approx(expected, abs=1e-14)
     assert not weight_BT.requires_grad
 
@@ -40,14 +40,14 @@ def test_worked_example(case):
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_the_surrogate_s_times_the_weight(case):
     """On policy d J / d logp = weight * A / num_tokens: the ratio itself starts at 1."""
-    correction, expected = CASES[case]
+    weighting, expected = CASES[case]
     logp_BT = TRAIN_BT.clone().requires_grad_()
     inputs = LossInputs(
         logp_BT=logp_BT,
         logp_old_BT=TRAIN_BT,
         advantage_BT=torch.tensor([[2.0] * 3, [-1.0] * 3], dtype=torch.float64),
         mask_BT=MASK_BT,
-        correction_BT=correction.weight_BT(TRAIN_BT, SAMPLER_BT, MASK_BT),
+        weight_BT=weighting.weight_BT(TRAIN_BT, SAMPLER_BT, MASK_BT),
         num_rows=2,
         num_tokens=5,
     )
@@ -60,17 +60,17 @@ def test_the_gradient_is_the_surrogate_s_times_the_weight(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_without_a_mismatch_every_token_counts_once(case):
-    correction, _ = CASES[case]
-    weight_BT = correction.weight_BT(TRAIN_BT, TRAIN_BT, MASK_BT)
+    weighting, _ = CASES[case]
+    weight_BT = weighting.weight_BT(TRAIN_BT, TRAIN_BT, MASK_BT)
     assert torch.equal(weight_BT, MASK_BT.double())
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_ratio_beyond_float32_is_no_infinity_unless_it_counts(case):
-    correction, _ = CASES[case]
+    weighting, _ = CASES[case]
     zeros_BT = torch.zeros(1, 2)
     mask_BT = torch.ones(1, 2, dtype=torch.bool)
-    weight_BT = correction.weight_BT(torch.full((1, 2), 80.0), zeros_BT, mask_BT)
+    weight_BT = weighting.weight_BT(torch.full((1, 2), 80.0), zeros_BT, mask_BT)
     assert weight_BT.isfinite().all()
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from r1lit.batches import Rollout
-from r1lit.modules.updates import with_selection
+from r1lit.modules.selected_tokens import with_selection
 from r1lit.objectives import GRPO, ClipCov, KLCov, LossInputs
+from r1lit.objectives.loss_inputs import SELECTED
 from r1lit.objectives.terms import covariance_N
 
 # pi_old is 0.4 everywhere; pi is 0.6 or 0.2, so ratios are 1.5 or 0.5; one token of padding
@@ -18,7 +19,7 @@ MASK_BT = torch.tensor([[True, True], [True, False]])
 FIRST_BT = torch.tensor([[True, False], [False, True]])  # the second is padding
 
 
-def value_and_gradient(objective, **changes):
+def value_and_gradient(objective, selected_BT):
     logp_BT = LOGP_BT.clone().requires_grad_()
     inputs = LossInputs(
         logp_BT=logp_BT,
@@ -27,7 +28,7 @@ def value_and_gradient(objective, **changes):
         mask_BT=MASK_BT,
         num_rows=2,
         num_tokens=3,
-        **changes,
+        extra_BT={} if selected_BT is None else {SELECTED: selected_BT},
     )
     outputs = objective.loss(inputs)
     outputs.loss.backward()
@@ -60,7 +61,7 @@ def value_and_gradient(objective, **changes):
     ],
 )
 def test_worked_example(objective, selected_BT, value, gradient, clipped):
-    got = value_and_gradient(objective, is_selected_BT=selected_BT)
+    got = value_and_gradient(objective, selected_BT)
     assert got[0] == pytest.approx(value, abs=1e-14)
     assert got[1] == pytest.approx(gradient, abs=1e-14)
     assert got[2] == clipped
@@ -70,7 +71,7 @@ def test_gradient_is_that_of_the_loss_where_tokens_are_selected(batch):
     selected_BT = torch.arange(30).reshape(6, 5) % 3 == 0
 
     def loss(logp_BT):
-        changes = {"logp_BT": logp_BT, "is_selected_BT": selected_BT}
+        changes = {"logp_BT": logp_BT, "extra_BT": {SELECTED: selected_BT}}
         return KLCov(kl_weight=0.7).loss(batch.inputs(**changes)).loss
 
     assert torch.autograd.gradcheck(loss, batch.logp_BT.clone().requires_grad_())
@@ -86,7 +87,7 @@ def test_on_policy_rounding_pushes_no_token(batch):
                 batch.inputs(
                     logp_BT=logp_BT,
                     logp_old_BT=logp_BT.detach() + rounding_BT,
-                    is_selected_BT=torch.ones(6, 5, dtype=torch.bool),
+                    extra_BT={SELECTED: torch.ones(6, 5, dtype=torch.bool)},
                 )
             )
             .loss,
@@ -110,24 +111,24 @@ def test_clip_cov_draws_among_those_within_the_bounds():
     within = {2, 3, 4, 9}
     drawn = set()
     for seed in range(40):
-        chosen_N = ClipCov(selected_share=0.25).select_N(cov_N, np.random.default_rng(seed))
+        chosen_N = ClipCov(selected_share=0.25).select_tokens(cov_N, np.random.default_rng(seed))
         chosen = set(chosen_N.nonzero()[:, 0].tolist())
         assert len(chosen) == 2 and chosen <= within
         drawn |= chosen
     assert drawn == within
-    all_N = ClipCov(selected_share=1.0).select_N(cov_N, np.random.default_rng(0))
+    all_N = ClipCov(selected_share=1.0).select_tokens(cov_N, np.random.default_rng(0))
     assert set(all_N.nonzero()[:, 0].tolist()) == within
-    assert ClipCov().select_N(cov_N, np.random.default_rng(0)).sum() == 1, "one at least"
-    assert not ClipCov().select_N(torch.zeros(5), np.random.default_rng(0)).any()
+    assert ClipCov().select_tokens(cov_N, np.random.default_rng(0)).sum() == 1, "one at least"
+    assert not ClipCov().select_tokens(torch.zeros(5), np.random.default_rng(0)).any()
 
 
 def test_kl_cov_takes_the_highest():
     cov_N = torch.tensor([0.5, 7.0, -1.0, 7.0, 3.0, -math.inf])
     random = np.random.default_rng(0)
-    chosen = [KLCov(selected_share=s).select_N(cov_N, random).tolist() for s in (1e-3, 0.5)]
+    chosen = [KLCov(selected_share=s).select_tokens(cov_N, random).tolist() for s in (1e-3, 0.5)]
     assert chosen[0] == [False, True, False, False, False, False]
     assert chosen[1] == [False, True, False, True, True, False]
-    assert not KLCov().select_N(torch.full((3,), -math.inf), random).any()
+    assert not KLCov().select_tokens(torch.full((3,), -math.inf), random).any()
 
 
 def rollout() -> Rollout:
@@ -154,7 +155,7 @@ def test_a_rollout_is_selected_from_as_a_whole():
     """Means -2 and 0.5: covariances 1.5, -1.5, -2.5, 0.5; the last token has no advantage."""
     before = rollout()
     after, metrics = with_selection(before, KLCov(selected_share=0.5), seed=0)
-    assert after.is_selected_BT.tolist() == [[True, True, False], [False, False, False]]
+    assert after.extra_BT[SELECTED].tolist() == [[True, True, False], [False, False, False]]
     assert metrics == {
         "train/covariance/mean": -0.5,
         "train/covariance/top_0.2_percent": 1.5,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ def random_rollout(seed: int = 0):
     return rollout(
         length_B=LENGTHS,
         loss_mask_BT=torch.arange(4) < LENGTHS[:, None],
-        value_BT=torch.randn(6, 4, generator=g),
+        extra_BT={"value_BT": torch.randn(6, 4, generator=g)},
         reward_BT=torch.randn(6, 4, generator=g).where(torch.arange(4) < LENGTHS[:, None], 0.0),
         reward_PG=torch.randn(3, 2, generator=g),
     )
@@ -30,7 +31,7 @@ def test_by_hand():
     value_BT = torch.zeros(6, 4)
     value_BT[:2] = torch.tensor([[2.0, 3.0, math.nan, math.nan], [5.0, 7.0, 7.0, 7.0]])
     estimator = GAE(gamma=0.5, lambda_policy=0.5, lambda_critic=1.0)
-    made = rollout(value_BT=value_BT, length_B=torch.tensor([2, 1, 4, 4, 4, 4]))
+    made = rollout(extra_BT={"value_BT": value_BT}, length_B=torch.tensor([2, 1, 4, 4, 4, 4]))
     advantage_BT = estimator.estimate(made)
     assert advantage_BT[:2].tolist() == [[-1.0, -2.0, 0.0, 0.0], [-4.0, 0.0, 0.0, 0.0]]
     # without values, rewards of 1 at the last of four tokens: (gamma lambda)^3, ..., 1
@@ -46,8 +47,7 @@ def test_by_hand():
 def test_the_sum_of_its_definition(gamma: float, lam: float, alpha: float | None):
     made = random_rollout()
     estimator = GAE(gamma=gamma, lambda_policy=lam, lambda_critic=0.8, alpha=alpha)
-    value_BT, reward_BT = made.value_BT, token_rewards_BT(made)
-    assert value_BT is not None
+    value_BT, reward_BT = made.extra_BT["value_BT"], token_rewards_BT(made)
 
     def expected(b: int, t: int, decay: float) -> float:
         end = int(LENGTHS[b])
@@ -83,14 +83,15 @@ def test_rewards_come_with_the_last_token_beside_those_of_tokens():
 
 def test_values_that_are_right_leave_no_advantage():
     made = random_rollout()
-    right = rollout(**{**vars(made), "value_BT": monte_carlo_returns_BT(made, 0.9)})
+    right = replace(made, extra_BT={"value_BT": monte_carlo_returns_BT(made, 0.9)})
     for lam in (0.0, 0.5, 1.0):
         advantage_BT = GAE(gamma=0.9, lambda_policy=lam).estimate(right)
         torch.testing.assert_close(advantage_BT, torch.zeros(6, 4), atol=1e-5, rtol=0)
 
 
 def test_a_critic_of_zeros_and_lambda_one_is_the_reward():
-    made = rollout(length_B=LENGTHS, value_BT=torch.zeros(6, 4), reward_PG=torch.randn(3, 2))
+    nothing = {"value_BT": torch.zeros(6, 4)}
+    made = rollout(length_B=LENGTHS, extra_BT=nothing, reward_PG=torch.randn(3, 2))
     advantage_BT = GAE(lambda_policy=1.0).estimate(made)
     wanted_BT = torch.where(made.mask_BT, made.reward_PG.reshape(-1, 1), 0.0)
     assert torch.equal(advantage_BT, wanted_BT)
@@ -107,7 +108,7 @@ def test_numbers_that_cannot_be(wrong, key):
 
 
 def test_without_values_it_says_what_would_have_them():
-    with pytest.raises(ValueError, match="PPOModule"):
+    with pytest.raises(ValueError, match=r"GAE reads value_BT .* the step that writes it"):
         GAE().estimate(rollout())
 
 

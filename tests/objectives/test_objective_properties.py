@@ -1,6 +1,8 @@
 """What every objective owes its caller: splits, padding, clips, and errors that name the key."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from r1lit.objectives import (
     DrGRPO,
     GroupCentered,
     GRPOSequence,
+    PositiveNLL,
 )
 
 SPLITS = [[[0, 1, 2], [3, 4, 5]], [[0], [1], [2], [3], [4], [5]], [[5, 0], [2, 4, 1, 3]]]
@@ -78,22 +81,22 @@ def test_each_piece_is_finite_in_padding_and_in_empty_rows(make, batch):
     assert (weight_BT[hidden_BT] == 0).all() and (weight_BT[batch.mask_BT] > 0).all()
 
 
-def test_a_correction_in_padding_is_not_seen(make, batch):
+def test_a_weight_in_padding_is_not_seen(make, batch):
     objective = make()
-    correction_BT = torch.ones_like(batch.logp_BT)
-    spoilt_BT = correction_BT.masked_fill(~batch.mask_BT, math.nan)
-    loss = objective.loss(batch.inputs(correction_BT=correction_BT)).loss
-    assert torch.equal(objective.loss(batch.inputs(correction_BT=spoilt_BT)).loss, loss)
+    weight_BT = torch.ones_like(batch.logp_BT)
+    spoilt_BT = weight_BT.masked_fill(~batch.mask_BT, math.nan)
+    loss = objective.loss(batch.inputs(weight_BT=weight_BT)).loss
+    assert torch.equal(objective.loss(batch.inputs(weight_BT=spoilt_BT)).loss, loss)
     assert torch.equal(objective.loss(batch.inputs()).loss, loss)
 
 
-def test_a_correction_weighs_the_surrogate_and_not_the_penalty(make, batch):
+def test_a_weight_weighs_the_surrogate_and_not_the_penalty(make, batch):
     half_BT = torch.full_like(batch.logp_BT, 0.5)
     free, penalised = make(), make(beta=0.05)
     loss = free.loss(batch.inputs()).loss
-    torch.testing.assert_close(free.loss(batch.inputs(correction_BT=half_BT)).loss, loss / 2)
+    torch.testing.assert_close(free.loss(batch.inputs(weight_BT=half_BT)).loss, loss / 2)
     penalty = penalised.loss(batch.inputs()).loss - loss
-    weighed = penalised.loss(batch.inputs(correction_BT=half_BT)).loss
+    weighed = penalised.loss(batch.inputs(weight_BT=half_BT)).loss
     torch.testing.assert_close(weighed, loss / 2 + penalty)
 
 
@@ -230,18 +233,21 @@ def test_rows_without_advantage_may_be_left_out_unless_something_else_pays(make)
 def test_right_responses_can_be_made_likelier_besides(make, batch):
     """VAPO's positive term: its weight times the mean of -log pi over right responses' tokens."""
     right_B = torch.tensor([True, False, True, False, True, False])
-    changes = {"is_right_B": right_B, "num_right_tokens": 6.0}  # 5 + 1 + 0 tokens
-    with_it, without = make(positive_nll=0.1), make()
+    term = PositiveNLL(0.1)
+    with_it, without = make(terms=[term]), make()
     logp_BT = batch.logp_BT.clone().requires_grad_()
-    loss = with_it.loss(batch.inputs(logp_BT=logp_BT, **changes)).loss
-    added = loss - without.loss(batch.inputs(logp_BT=logp_BT)).loss
+    inputs = batch.inputs(logp_BT=logp_BT)
     right_BT = batch.mask_BT & right_B[:, None]
+    rollout: Any = SimpleNamespace(loss_mask_BT=batch.mask_BT, is_right_B=right_B)
+    assert torch.equal(term.tokens_BT(rollout), right_BT)
+    loss = with_it.loss(inputs).loss + term.loss(inputs, right_BT, 6.0)  # 5 + 1 + 0 tokens
+    added = loss - without.loss(batch.inputs(logp_BT=logp_BT)).loss
     torch.testing.assert_close(added, -0.1 * logp_BT[right_BT].sum() / 6.0)
     (gradient_BT,) = torch.autograd.grad(added, logp_BT)
     torch.testing.assert_close(gradient_BT, torch.where(right_BT, -0.1 / 6.0, 0.0).double())
     assert not with_it.skips_zero_advantage()
-    with pytest.raises(ValueError, match="positive_nll: -1"):
-        make(positive_nll=-1)
+    with pytest.raises(ValueError, match="weight: -1 is not above 0"):
+        PositiveNLL(-1)
 
 
 def test_punished_responses_that_the_policy_has_left_teach_nothing(make):

@@ -9,6 +9,7 @@ from r1lit.objectives import (
     CISPO,
     DAPO,
     DPPO,
+    GAE,
     GMPO,
     GRPO,
     GSPO,
@@ -17,11 +18,14 @@ from r1lit.objectives import (
     SAPO,
     ClipCov,
     DrGRPO,
+    EntropyBonus,
     GRPOSequence,
     GSPOToken,
     KLCov,
     Objective,
     PolicyGradient,
+    PositiveNLL,
+    Whitened,
 )
 
 CASES = {
@@ -49,7 +53,7 @@ CASES = {
         {"epsilon_low": None, "epsilon_high": 4.0},
         "LeaveOneOut",
     ),
-    "PPO": ("{positive_nll: 0.1}", PPO, {"epsilon": 0.2, "positive_nll": 0.1}, "GAE"),
+    "PPO": ("{}", PPO, {"epsilon": 0.2, "terms": []}, "GAE"),
     "ClipCov": ("{}", ClipCov, {"selected_share": 2e-4, "epsilon_low": 0.2}, "GroupNormalized"),
     "KLCov": ("{kl_weight: 0.5}", KLCov, {"kl_weight": 0.5, "beta": 0.0}, "GroupNormalized"),
     "PolicyGradient": (
@@ -66,11 +70,11 @@ CASES = {
         "GroupNormalized",
     ),
     "SAPO": (
-        "{advantage: {class_path: r1lit.objectives.RewardsApart, "
+        "{advantage: {class_path: r1lit.objectives.NormalizedPerReward, "
         "init_args: {weights: {format: 0.1}}}}",
         SAPO,
         {"tau_positive": 1.0, "tau_negative": 1.05},
-        "RewardsApart",
+        "NormalizedPerReward",
     ),
     "DPPO": (
         "{divergence: kl, advantage: {class_path: r1lit.objectives.MeanNormalized}}",
@@ -110,6 +114,23 @@ def test_built_by_class_path(parser, case):
 def test_nested_init_args_arrive(parser):
     objective = build(parser, "r1lit.objectives.DAPO", CASES["DAPO"][0])
     assert vars(objective.advantage) == {"std": "sample", "std_epsilon": 0.0001}
+
+
+def test_terms_and_whitening_arrive(parser):
+    objective = build(
+        parser,
+        "r1lit.objectives.PPO",
+        "{terms: [{class_path: r1lit.objectives.PositiveNLL, init_args: {weight: 0.2}},"
+        " {class_path: r1lit.objectives.EntropyBonus, init_args: {target: 0.3}}],"
+        " advantage: {class_path: r1lit.objectives.Whitened, init_args:"
+        " {estimator: {class_path: r1lit.objectives.GAE, init_args: {alpha: 0.05}}}}}",
+    )
+    nll, bonus = objective.terms
+    assert isinstance(nll, PositiveNLL) and nll.weight == 0.2
+    assert isinstance(bonus, EntropyBonus) and bonus.target == 0.3
+    assert isinstance(objective.advantage, Whitened)
+    gae = objective.advantage.unscaled
+    assert isinstance(gae, GAE) and gae.alpha == 0.05
 
 
 @pytest.mark.parametrize("init_args", ["{epsilonn: 0.2}", "{kl: k4}", "{beta: much}"])

@@ -40,7 +40,7 @@ def test_process_supervision_by_hand():
     found = both.estimate(made(rewards, step_end_BT=ends, reward_PG=reward_PG))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     rewards[0][0] = 0.5  # of a KL, say
-    with pytest.raises(ValueError, match="kl_in_reward to 0"):
+    with pytest.raises(ValueError, match=r"leave r1lit\.steps\.KLInReward out"):
         both.estimate(made(rewards, step_end_BT=ends))
 
 
@@ -50,7 +50,8 @@ def test_implicit_process_by_hand():
     rewards[1] = torch.tensor([1.0, NAN, NAN, NAN])
     reward_PG = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     length_B = torch.tensor([2, 1, 4, 4, 4, 4])
-    given = made(rewards.tolist(), length_B=length_B, reward_PG=reward_PG)
+    written = {"process_reward_BT": rewards}
+    given = rollout(length_B=length_B, reward_PG=reward_PG, extra_BT=written)
     found = ImplicitProcess().estimate(given)
     assert found[:2].tolist() == [[3.0, 3.0, 0.0, 0.0], [-2.0, 0.0, 0.0, 0.0]]
     halved = ImplicitProcess(gamma=0.5).estimate(given)
@@ -58,9 +59,15 @@ def test_implicit_process_by_hand():
     assert not found[2:].any()
 
 
-@pytest.mark.parametrize("estimator", [ProcessSupervision(), ImplicitProcess()])
-def test_without_rewards_of_tokens_there_is_an_error(estimator):
-    with pytest.raises(ValueError, match=f"advantage: {type(estimator).__name__} needs"):
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        (ProcessSupervision(), "advantage: ProcessSupervision needs"),
+        (ImplicitProcess(), "ImplicitProcess reads process_reward_BT .* written nothing"),
+    ],
+)
+def test_without_rewards_of_tokens_there_is_an_error(estimator, words):
+    with pytest.raises(ValueError, match=words):
         estimator.estimate(rollout())
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,17 +19,18 @@ from r1lit.objectives.advantages import (
     MeanNormalized,
 )
 from r1lit.objectives.gae import GAE
-from r1lit.objectives.no_baseline import Kept, NoBaseline
-from r1lit.objectives.reward_shaping import with_kl_in_reward
+from r1lit.objectives.no_baseline import NoBaseline, OnlyKept
 from r1lit.objectives.step_advantages import ImplicitProcess, ProcessSupervision, TurnReturns
+from r1lit.steps import KLInReward
 
 SAMPLED = torch.tensor(
     [[1, 1, 0, 0, 1, 1], [1, 0, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 1, 0]]
 ).bool()
 LENGTH = torch.tensor([6, 5, 3, 5])
 ESTIMATORS: dict[str, AdvantageEstimator] = {
-    **{type(e).__name__: e for e in (GroupNormalized(), GroupCentered(), LeaveOneOut(), Kept())},
-    **{type(e).__name__: e for e in (NoBaseline(), MeanNormalized(), ImplicitProcess(0.9))},
+    **{type(e).__name__: e for e in (GroupNormalized(), GroupCentered(), LeaveOneOut())},
+    **{type(e).__name__: e for e in (NoBaseline(), OnlyKept(), MeanNormalized())},
+    "ImplicitProcess": ImplicitProcess(0.9),
     "GAE": GAE(gamma=0.9, lambda_policy=0.7),
     "GAE by length": GAE(alpha=0.5),
     "ProcessSupervision": ProcessSupervision(outcome=GroupCentered()),
@@ -43,6 +46,7 @@ def rollout(sampled_BT: torch.Tensor, length_B: torch.Tensor, values_BT: torch.T
     ]
     place_T = torch.arange(sampled_BT.shape[1])
     last_BT = place_T == torch.where(sampled_BT, place_T, -1).amax(-1, keepdim=True)
+    paid_BT = torch.where(last_BT, values_BT, 0.0 * values_BT)
     return Rollout(
         iteration=0,
         group_size=2,
@@ -59,9 +63,9 @@ def rollout(sampled_BT: torch.Tensor, length_B: torch.Tensor, values_BT: torch.T
         rewards={},
         reward_PG=torch.tensor([[1.0, 0.0], [0.25, 1.0]]),
         advantage_BT=torch.zeros(values_BT.shape),
-        reward_BT=torch.where(last_BT, values_BT, 0.0 * values_BT),
+        reward_BT=paid_BT,
         step_end_BT=last_BT,
-        value_BT=values_BT,
+        extra_BT={"value_BT": values_BT, "process_reward_BT": paid_BT},
         environment_BT=(place_T < length_B[:, None]) & ~sampled_BT,
     )
 
@@ -94,11 +98,10 @@ def test_advantages_are_those_of_the_sampled_tokens(name):
 
 def test_the_penalty_of_the_reward_is_of_the_sampled_tokens():
     written, short = pair()
-    found, metrics = zip(
-        *(with_kl_in_reward(r, r.logp_old_BT * 0.5, 0.1) for r in (written, short)), strict=True
-    )
-    paid = [with_kl_in_reward(replace(r, reward_BT=None), r.logp_old_BT * 0.5, 0.1)[0]
-            for r in (written, short)]  # fmt: skip
+    run: Any = SimpleNamespace(reference=None, log_probs=lambda r, reference: r.logp_old_BT * 0.5)
+    step = KLInReward(0.1)
+    found, metrics = zip(*(step(r, run) for r in (written, short)), strict=True)
+    paid = [step(replace(r, reward_BT=None), run)[0] for r in (written, short)]
     compared(*(NoBaseline().estimate(r) for r in found))
     compared(*(NoBaseline().estimate(r) for r in paid))
     assert metrics[0] == pytest.approx(metrics[1])
@@ -129,7 +132,7 @@ def test_returns_of_turns_refuse_rewards_within_a_turn():
     made = turns([1.0, 0.0], [0.0], outcomes=[1.0, 0.0])
     ends_BT = made.step_end_BT.clone()
     ends_BT[0, 0] = False  # the first token of a turn of two has a reward
-    with pytest.raises(ValueError, match="set kl_in_reward to 0"):
+    with pytest.raises(ValueError, match=r"leave r1lit\.steps\.KLInReward out"):
         TurnReturns().estimate(replace(made, step_end_BT=ends_BT))
 
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from real_vllm import MINI, SMALL, VLLM, RealServer, needs_vllm
-from tiny import ROOT, ahead, grpo_config, metrics, save_policy
+from tiny import CORRECTION, ROOT, ahead, grpo_config, metrics, save_policy
 from waiting import wait_until
 
 from r1lit.cli import main
@@ -32,7 +32,6 @@ from r1lit.rollout.vllm.process import VLLMProcess
 
 pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 UPDATES = 2  # of an iteration
-CORRECTION = '{"class_path": "r1lit.objectives.TruncatedImportanceSampling"}'
 
 
 def config(run: Path, policy: Path = MINI, **engine: Any) -> Path:
@@ -118,8 +117,8 @@ def test_rollouts_drawn_while_the_policy_updates_are_of_the_weights_before(tmp_p
     stale = [
         "--model.init_args.collector",
         json.dumps(ahead(1)),
-        "--model.init_args.correction",
-        CORRECTION,
+        "--model.init_args.steps",
+        json.dumps([CORRECTION]),
     ]
     path = config(tmp_path / "run", **served())
     cli = main(["fit", "-c", str(path), *stale, "--trainer.callbacks+", compare])
@@ -141,7 +140,7 @@ def test_weights_change_in_the_middle_of_responses(tmp_path, monkeypatch):
     options = {
         "collector": json.dumps(ahead(2)),
         "sampling.max_tokens": "140",
-        "correction": CORRECTION,
+        "steps": json.dumps([CORRECTION]),
     }
     args = [x for key, value in options.items() for x in (f"--model.init_args.{key}", value)]
     # a random policy ends no response, and its updates are quick beside them
@@ -172,7 +171,7 @@ def test_killed_it_goes_on_with_what_was_drawn(tmp_path):
         "--model.init_args.collector",
         json.dumps(ahead(2)),
     ]
-    command += ["--model.init_args.correction", CORRECTION]
+    command += ["--model.init_args.steps", json.dumps([CORRECTION])]
     kill = [{"class_path": "modules.test_resume.KillAt", "init_args": {"iteration": 2}}]
     killed = subprocess.run(
         [*command, "--trainer.callbacks+", json.dumps(kill)], env=environment, cwd=tmp_path

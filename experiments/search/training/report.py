@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from experiments.curves import at_tokens, read_curves, style_of
-from experiments.search.training.module import SEARCH_TOKENS
+from experiments.search.training.collector import SEARCH_TOKENS
 from experiments.study import Study
 from experiments.tables import group_by, table_by
 from r1lit.callbacks.figures import tidy

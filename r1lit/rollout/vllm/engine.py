@@ -98,8 +98,8 @@ class VLLMEngine(RolloutEngine):
             weights have the policy's.
         transfer: how weights get to servers: as a ``folder`` of safetensors; by ``gloo``, over TCP;
             by ``nccl``, to other GPUs than the trainer's; by ``ipc``, within one GPU.
-        in_flight_updates: with ``r1lit.collect.Ahead``, hand weights over while responses are generated,
-            which go on with them: tokens of one response may be of several versions.
+        in_flight_updates: with ``r1lit.collect.Ahead``, hand weights over while responses are
+            generated, which go on with them: tokens of one response may be of several versions.
         sleep: one GPU by turns. After a rollout the server moves its weights to the host and drops
             its cache; the trainer's optimiser state moves to the host while it generates.
         concurrency: requests under way at each server; each is for samples of one group.

@@ -1,8 +1,8 @@
-"""Corrections for a sampler that differs from the trainer: engine, dtype or older weights.
+"""Weights of tokens for a sampler that differs from the trainer: engine, dtype, older weights.
 
     B rows (responses)   T response tokens   rho = pi_train / pi_sampler of a sampled token
 
-A correction weighs each token's surrogate by a constant made of rho (importance sampling). pi_train
+They weigh each token's surrogate by a constant made of rho (importance sampling). pi_train
 is the old policy as the trainer computes it, before the iteration's first update; the objective's
 own ratio then starts from there. KL penalties are not weighed, as in TRL and verl.
 
@@ -25,8 +25,8 @@ from r1lit.objectives.response_ratios import mean_log_ratio_BT
 from r1lit.objectives.terms import hide_padding, row_sum_B1, token_log_ratio_BT
 
 
-class Correction(ABC):
-    """Weight of each token's surrogate, given sampler and trainer."""
+class ImportanceWeights(ABC):
+    """Weights of tokens, given sampler and trainer; ``r1lit.steps.Correction`` applies them."""
 
     @abstractmethod
     def weight_BT(self, logp_BT: Tensor, logp_sampler_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Correction(ABC):
         """
 
 
-class TruncatedImportanceSampling(Correction):
+class TruncatedImportanceSampling(ImportanceWeights):
     """min(rho, cap): TIS (Yao et al. 2025), Espeholt et al. 1802.01561.
 
     Args:
@@ -62,7 +62,7 @@ class TruncatedImportanceSampling(Correction):
         return hide_padding(log_rho_BT.clamp(max=math.log(self.cap)).exp(), mask_BT)
 
 
-class MaskedImportanceSampling(Correction):
+class MaskedImportanceSampling(ImportanceWeights):
     """rho where low <= rho <= high, else 0: MIS, IcePop (Ring-1T 2510.18855).
 
     Args:
@@ -82,7 +82,7 @@ class MaskedImportanceSampling(Correction):
         return _exp_where(_within(log_rho_BT, self.low, self.high) & mask_BT, log_rho_BT)
 
 
-class SequenceMaskedImportanceSampling(Correction):
+class SequenceMaskedImportanceSampling(ImportanceWeights):
     """rho at the tokens of responses whose geometric mean of rho lies in [low, high], else 0.
 
     Args:

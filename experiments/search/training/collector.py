@@ -10,19 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout
-from r1lit.collect import Fresh
-from r1lit.modules import PPOModule
+from r1lit.collect import Collected, Collector, Fresh
 from r1lit.objectives import GAE
-from r1lit.policy import ModelSource, ScalarModel, evaluating
+from r1lit.policy import ScalarModel, evaluating
 from r1lit.policy.scalar_head import score_rows
 from r1lit.rollout.worker import Timings
 from r1lit.search import Query, Scorer, Search
+from r1lit.search.base import SearchResult
 from r1lit.search.generation import PartialResponse
+from r1lit.steps import Critic, Run
 
 SEARCH_STREAM = 5 << 32
 SEARCH_TOKENS = "train/search/num_tokens"
@@ -31,7 +31,7 @@ SEARCH_TOKENS = "train/search/num_tokens"
 class CriticScorer(Scorer):
     """The value of the critic that is being trained, between 0 and 1; read as ``ValueScorer``'s.
 
-    ``SearchTraining`` gives it the critic.
+    ``Searched`` gives it the critic.
     """
 
     _critic: ScalarModel | None = None
@@ -42,7 +42,7 @@ class CriticScorer(Scorer):
 
     def score(self, responses: Sequence[PartialResponse]) -> list[float]:
         """Return one value a response."""
-        assert self._critic is not None, "SearchTraining binds it"
+        assert self._critic is not None, "Searched binds it"
         rows = [
             (*r.query.prompt, *(r.token_ids[:-1] if r.finished else r.token_ids)) for r in responses
         ]
@@ -66,69 +66,76 @@ class RightResponses(GAE):
         return (rollout.mask_BT & rollout.is_right_B[:, None]).float()
 
 
-class SearchTraining(PPOModule):
+class Searched(Collector):
     """Every response of a rollout is what a search of its own chose.
 
     In the critic's warm-up responses are sampled, so that it is pre-trained on the policy's own.
 
     Args:
-        policy: a Hugging Face directory, or a model's name on the hub.
-        search: makes the responses; a ``CriticScorer`` in it reads the critic of this module.
-        **options: of ``PPOModule``.
+        search: makes the responses; a ``CriticScorer`` in it reads the run's critic.
     """
 
-    def __init__(self, policy: str | ModelSource, search: Search, **options: Any) -> None:
-        super().__init__(policy, **options)
-        if type(self.collector) is not Fresh:
-            raise ValueError("search: a response is searched for in its own iteration; leave out"
-                             " model.collector")  # fmt: skip
+    def __init__(self, search: Search) -> None:
         self.search = search
+        self._sampled = Fresh()
 
-    def _copy_policy(self) -> None:
-        super()._copy_policy()
-        if isinstance(self.search.scorer, CriticScorer):
-            self.search.scorer.bind(self.critic)
+    def check(self, run: Run) -> None:
+        """Refuse a run without the critic that the search reads."""
+        critics = [step for step in run.steps if isinstance(step, Critic)]
+        if isinstance(self.search.scorer, CriticScorer) and not critics:
+            raise ValueError("model.steps: CriticScorer reads a critic; add r1lit.steps.Critic")
+        self._sampled.check(run)
 
-    def collect(self, batch: PromptBatch) -> tuple[Rollout, dict[str, float]]:
+    def __call__(self, batch: PromptBatch, run: Run, timings: Timings) -> Collected:
         """Return the iteration's rollout, and what to log of the searches."""
-        if self.critic_alone:
-            rollout, metrics = super().collect(batch)
-            return rollout, metrics | {SEARCH_TOKENS: float(rollout.length_B.sum())}
-        sampling = self.sampling_at(batch.iteration)
-        worker = self.worker(sampling, self.seed, training=True)
-        prompts = range(batch.num_prompts)
-        queries = [
-            Query(problem=batch.problems[p], prompt=batch.prompts[p], sample=sample)
-            for p, samples in zip(prompts, _groups(batch), strict=True)
-            for sample in samples
-        ]
-        started = time.perf_counter()
-        with self.whole_weights_for_sampling():
-            results = self.search.run(
-                queries, worker.engine, sampling, self.seed + SEARCH_STREAM + batch.iteration
-            )
-        completions = [result.chosen.response.completion() for result in results]
-        timings = Timings(sync=self.sync_seconds, rollout=time.perf_counter() - started)
-        rollout = worker.grade(completions, batch, prompts, timings)
+        [critic] = [step for step in run.steps if isinstance(step, Critic)]
+        if isinstance(self.search.scorer, CriticScorer):
+            assert isinstance(critic.critic, ScalarModel)
+            self.search.scorer.bind(critic.critic)
+        if critic.holds_policy(batch.iteration):
+            fresh = self._sampled(batch, run, timings)
+            tokens = {SEARCH_TOKENS: float(fresh.rollout.length_B.sum())}
+            return replace(fresh, metrics={**fresh.metrics, **tokens})
+        results, rollout = self._search(batch, range(batch.num_prompts), run, timings)
         # a search keeps no log-probs; the policy that it asked is still the one that trains
-        logp_BT = self.log_probs(rollout, self.policy)
+        logp_BT = run.log_probs(rollout, run.policy)
         rollout = replace(rollout, logp_sampler_BT=logp_BT, logp_old_BT=logp_BT)
         found = [len(result.candidates) for result in results]
-        return rollout, timings.metrics() | {
-            "train/num_groups_dropped": 0.0,
+        metrics = {
             SEARCH_TOKENS: float(sum(result.num_tokens for result in results)),
             "train/search/num_candidates": sum(found) / len(found),
             "train/search/share_distinct": share_distinct(rollout),
         }
+        return Collected(rollout=rollout, sampled=(rollout,), metrics=metrics)
 
-    def teardown(self, stage: str) -> None:
-        """Let go what the search has started, too."""
+    def groups(
+        self, batch: PromptBatch, prompts: Sequence[int], run: Run, timings: Timings
+    ) -> Rollout:
+        """Return a rollout of some of the batch's prompts, without the sampler's log-probs."""
+        return self._search(batch, prompts, run, timings)[1]
+
+    def _search(
+        self, batch: PromptBatch, prompts: Sequence[int], run: Run, timings: Timings
+    ) -> tuple[list[SearchResult], Rollout]:
+        sampling = run.sampling_at(batch.iteration)
+        worker = run.worker(sampling, run.seed, training=True)
+        queries = [
+            Query(problem=batch.problems[p], prompt=batch.prompts[p], sample=sample)
+            for p in prompts
+            for sample in batch.samples([p])
+        ]
+        started = time.perf_counter()
+        with run.whole_weights_for_sampling():
+            results = self.search.run(
+                queries, worker.engine, sampling, run.seed + SEARCH_STREAM + batch.iteration
+            )
+        timings.rollout += time.perf_counter() - started
+        completions = [result.chosen.response.completion() for result in results]
+        return results, worker.grade(completions, batch, prompts, timings)
+
+    def close(self) -> None:
+        """Let go what the search has started."""
         self.search.close()
-        super().teardown(stage)
-
-
-def _groups(batch: PromptBatch) -> list[list[int]]:
-    return [batch.samples([p]) for p in range(batch.num_prompts)]
 
 
 def share_distinct(rollout: Rollout) -> float:
