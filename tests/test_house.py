@@ -7,9 +7,11 @@ with R1LIT_WRITE_GOLDEN=1 in the environment the file is written.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,6 +128,12 @@ def listed() -> list[str]:
 def test_the_page_lists_the_files_of_one_step(lines_of_a_step: Lines):
     files = [path.relative_to(ROOT).as_posix() for path in entered(lines_of_a_step)]
     assert files == sorted(listed()), "docs/ARCHITECTURE.md lists them in reading order"
+
+
+def test_the_page_begins_with_the_iteration():
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    source = textwrap.dedent(inspect.getsource(GRPOModule.training_step)).strip()
+    assert page.split("```python")[1].split("```")[0].strip() == source
 
 
 def measure_step(lines: Lines) -> dict[str, float]:
