@@ -336,7 +336,7 @@ def test_two_ranks_resume_to_the_bit_and_on_one(tmp_path: Path, policy: Path, st
 
 @pytest.mark.slow
 def test_another_configuration_draws_anew(tmp_path: Path, policy: Path) -> None:
-    config = grpo_config(tmp_path / "run", policy, ahead(1))
+    config = grpo_config(tmp_path / "run", policy, model(collector=ahead(1)))
     with pytest.raises(RuntimeError, match="on purpose"):
         main(["fit", "-c", str(config), *callbacks("FailAt", iteration=2)])
     longer = ["--model.init_args.sampling.max_tokens", "12", "--resume_changed", "true"]
