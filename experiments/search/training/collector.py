@@ -80,10 +80,9 @@ class Searched(Collector):
         self._sampled = Fresh()
 
     def check(self, run: Run) -> None:
-        """Refuse a run without the critic that the search reads."""
-        critics = [step for step in run.steps if isinstance(step, Critic)]
-        if isinstance(self.search.scorer, CriticScorer) and not critics:
-            raise ValueError("model.steps: CriticScorer reads a critic; add r1lit.steps.Critic")
+        """Refuse a run without a critic, whose warm-up decides when searches begin."""
+        if not any(isinstance(step, Critic) for step in run.steps):
+            raise ValueError("model.steps: Searched waits for a critic's warm-up; add r1lit.steps.Critic")
         self._sampled.check(run)
 
     def __call__(self, batch: PromptBatch, run: Run, timings: Timings) -> Collected:
