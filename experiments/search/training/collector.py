@@ -82,7 +82,9 @@ class Searched(Collector):
     def check(self, run: Run) -> None:
         """Refuse a run without a critic, whose warm-up decides when searches begin."""
         if not any(isinstance(step, Critic) for step in run.steps):
-            raise ValueError("model.steps: Searched waits for a critic's warm-up; add r1lit.steps.Critic")
+            raise ValueError(
+                "model.steps: Searched waits for a critic's warm-up; add r1lit.steps.Critic"
+            )
         self._sampled.check(run)
 
     def __call__(self, batch: PromptBatch, run: Run, timings: Timings) -> Collected:
