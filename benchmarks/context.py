@@ -12,10 +12,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import model_config
 from benchmarks.results import Comparison, Entry, Report, Side, Step, alternate
 from benchmarks.work import Precision, Work
 from benchmarks.worker import Worker, WorkerError
+from experiments.architectures import model_config
 from r1lit.policy.flops import Shape, decode_seconds
 
 RESULTS = Path(__file__).parent / "results"

@@ -18,11 +18,11 @@ import yaml
 
 from benchmarks import peers
 from benchmarks.context import Context
-from benchmarks.models import MINI
 from benchmarks.results import Entry, Stepper, of_numbers
 from benchmarks.suite_training import OURS, PEER, THEIRS
 from benchmarks.work import Precision, Work
 from benchmarks.worker import Worker
+from experiments.architectures import MINI
 
 CONFIG = Path(__file__).parents[1] / "configs" / "mini" / "r1_zero.yaml"
 TARGET = 0.75

@@ -14,10 +14,10 @@ from peft import LoraConfig
 
 from benchmarks import peers, sharded_memory, sizes
 from benchmarks.context import Context, shape_of
-from benchmarks.models import model_config
 from benchmarks.results import Comparison, Entry, compare, of_numbers
 from benchmarks.sizes import Size, even_work
 from benchmarks.worker import Worker
+from experiments.architectures import model_config
 
 OURS = "benchmarks.ours:run_iterations"
 BYTES_PER_PARAMETER = 16  # weight, gradient and two moments, each in float32

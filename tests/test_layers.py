@@ -125,6 +125,31 @@ def test_a_circle_is_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c", "d"]]
 
 
+OUTSIDE = {
+    "benchmarks": {"experiments"},
+    "experiments": set(),
+    "tests": {"benchmarks", "experiments"},
+}
+
+
+def test_benchmarks_experiments_and_tests_stand_in_one_order():
+    """Experiments are below benchmarks, and tests above both; r1lit imports none of them."""
+    top = ROOT.parent
+    helpers = {path.stem for path in (top / "tests").rglob("*.py")}
+    for folder in (*OUTSIDE, "r1lit"):
+        allowed = {folder} | OUTSIDE.get(folder, set())
+        for path in (top / folder).rglob("*.py"):
+            tree = ast.walk(ast.parse(path.read_text()))
+            roots = {alias.name.split(".")[0] for node in tree if isinstance(node, ast.Import)
+                     for alias in node.names}  # fmt: skip
+            tree = ast.walk(ast.parse(path.read_text()))
+            roots |= {(node.module or "").split(".")[0] for node in tree
+                      if isinstance(node, ast.ImportFrom) and not node.level}  # fmt: skip
+            assert not (roots & {*OUTSIDE}) - allowed, path
+            local = {p.stem for p in path.parent.glob("*.py")}
+            assert folder == "tests" or not (roots & helpers) - local - {"r1lit"}, path
+
+
 def test_verifiers_can_be_used_without_torch():
     """What is right, where an answer stands and how a program runs: of use in any trainer."""
     for path, source in SOURCES.items():

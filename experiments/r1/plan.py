@@ -21,7 +21,7 @@ from pathlib import Path
 
 from transformers import AutoConfig, PretrainedConfig
 
-from benchmarks.models import ARCHITECTURES, HUB, model_config
+from experiments.architectures import ARCHITECTURES, HUB, model_config
 from experiments.compose import Config, merge, merged
 from experiments.launch import command_line, reported
 from r1lit.modules.compute_plan import (

@@ -14,7 +14,7 @@ from tiny import ROOT, step
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from benchmarks.models import model_config
+from experiments.architectures import model_config
 from r1lit.modules.memory_plan import (
     GB,
     LIBRARIES,

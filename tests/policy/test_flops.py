@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.models import model_config
 from benchmarks.suite_memory import slope
+from experiments.architectures import model_config
 from r1lit.policy.flops import Shape, decode_seconds, training_flops, update_flops
 
 SHAPE = Shape(num_parameters=1000, num_layers=2, attention_size=8, kv_size=4)
