@@ -321,7 +321,8 @@ def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
             f"{where}: {path!r} cannot be imported, there is no module {missing!r}; {how}"
         ) from error
     if not hasattr(holder, name):
-        right = hint(name, getattr(holder, "__all__", []))
+        classes = [n for n, x in vars(holder).items() if inspect.isclass(x)]
+        right = hint(name, getattr(holder, "__all__", classes))
         raise ValueError(f"{where}: {path} does not exist{right}")
     return getattr(holder, name)
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from r1lit.batches import PromptBatch, Rollout
+from r1lit.errors import hint
 from r1lit.policy.policy import ModelWrapper
 
 if TYPE_CHECKING:
@@ -202,11 +203,13 @@ def check_order(steps: Sequence[Step], read_after: Iterable[str]) -> None:
     for step in steps:
         name = type(step).__name__
         for field in step.reads:
+            check_name(field, name)
             if is_extra(field) and field not in writers:
                 raise ValueError(
                     f"model.steps: {name} reads {field}, which no step before it writes"
                 )
         for field in step.writes:
+            check_name(field, name)
             if field in readers:
                 raise ValueError(
                     f"model.steps: {name} writes {field}, which {readers[field]} reads before it;"
@@ -239,6 +242,16 @@ WRITTEN_BY = {
     "value_BT": "; r1lit.steps.Critic does",
     "process_reward_BT": "; r1lit.steps.ProcessModel does",
 }
+
+
+def check_name(field: str, step: str) -> None:
+    """Refuse a name that is no field of ``Rollout`` and cannot be one of its ``extra_BT``."""
+    if is_extra(field) and not field.endswith("_BT"):
+        right = hint(field, [*Rollout.__dataclass_fields__])
+        raise ValueError(
+            f"model.steps: {step} names {field}, which is no field of a rollout, and names of what"
+            f" steps write for others end in _BT{right}"
+        )
 
 
 def is_extra(field: str) -> bool:

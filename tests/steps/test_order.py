@@ -113,6 +113,14 @@ def test_each_order_of_the_four_runs_or_is_refused_in_one_line(order: str) -> No
     assert refusal([STEPS[letter] for letter in order]) == ORDERS[order]
 
 
+def test_a_misspelt_field_is_named() -> None:
+    class Misspells(MaskTruncated):
+        reads = ("rewards_PG",)
+
+    with pytest.raises(ValueError, match=r"Misspells names rewards_PG, .*did you mean reward_PG\?$"):
+        check_order([Misspells()], ())
+
+
 @pytest.mark.parametrize(("one", "other"), permutations(STEPS, 2))
 def test_two_of_them_may_run_one_way_at_least(one: str, other: str) -> None:
     pair = [STEPS[one], STEPS[other]]
