@@ -19,6 +19,7 @@ from experiments.process_rewards.process_bench import report as process_bench
 from experiments.prompt_difficulty import report as prompt_difficulty
 from experiments.reward_hacking.report import MEASURES, YLABELS
 from experiments.sweep import read_sweep
+from experiments.tables import RULE
 from experiments.third_language import by_language
 from experiments.wrong_verdicts import report as wrong_verdicts
 from experiments.wrong_verdicts.rewards import MistakenVerdict
@@ -208,11 +209,14 @@ POINTS = [
 
 
 def test_differences_are_of_the_ends_less_the_first_variant():
-    _, _, truth, score = by_source.differences(POINTS).splitlines()
-    # means 0.3 and 0.5, variance 0.02 of each two: a standard error of sqrt(0.02) with 2 degrees of
-    # freedom, whose 97.5 % point is 4.3027
-    assert truth.startswith("| early | truth | -0.200 (-0.808 to +0.408) | 0.29 | 0.29 |")
+    _, _, truth, score, _, rule = by_source.differences(POINTS).splitlines()
+    # 0.4 - 0.4 and 0.2 - 0.6: mean -0.2, standard error 0.2 with one degree of freedom, whose
+    # 97.5 % point is 12.706 and whose power is 80 % at 16.334 standard errors
+    assert truth.startswith(
+        "| early | truth | -0.200 (-2.741 to +2.341) | 0.5 | 0.5 | 3.267 | 0.25"
+    )
     assert score.startswith("| early | score | +2.100 (+0.829 to +3.371) |")
+    assert rule == RULE
     assert by_source.differences(POINTS[:2]) == ""
     assert by_source.differences([POINTS[0], POINTS[2]]) == ""
 
