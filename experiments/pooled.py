@@ -9,7 +9,7 @@ no interval says.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scipy.optimize import brentq
@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from experiments.launch import command_line, reported
 from experiments.page import RAW, write_into
 from experiments.study import HERE
-from experiments.tables import OVER_SEEDS, RULE, as_markdown, seed_cells, with_interval
+from experiments.tables import OVER_SEEDS, RULE, as_markdown, ends, seed_cells, with_interval
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
 from r1lit.metrics.seeds import Shift, paired_shift, shift_over_seeds
@@ -34,6 +34,7 @@ class Comparison:
         others: that of the side it is compared with.
         value: pass@1, or what else a row says.
         tokens: of a response at the end; None where rows do not say.
+        form: of the value.
     """
 
     study: str
@@ -42,6 +43,7 @@ class Comparison:
     others: str
     value: Callable[[Record], float]
     tokens: Callable[[Record], float] | None = None
+    form: str = ".3f"
 
     def sides(self) -> tuple[dict[int, Record], dict[int, Record]]:
         """Return the committed rows of either side by seed.
@@ -55,7 +57,8 @@ class Comparison:
         for side in (self.ours, self.others):
             own = {r["seed"]: r for r in records if r.get(self.key) == side}
             if not own:
-                raise ValueError(f"{path}: no row has {self.key} {side!r}")
+                known = ", ".join(dict.fromkeys(str(r.get(self.key)) for r in records))
+                raise ValueError(f"{path}: no row has {self.key} {side!r}; it has {known}")
             found.append(own)
         return found[0], found[1]
 
@@ -71,7 +74,9 @@ class Comparison:
         sides = self.sides()
         cells = [f"[{self.study}](../{self.study}/README.md): `{self.ours}` less `{self.others}`"]
         cells.append(str(len(sides[0])))
-        cells.append(" − ".join(f"{mean(list(self._values(own).values())):.3f}" for own in sides))
+        cells.append(
+            " − ".join(f"{mean(list(self._values(own).values())):{self.form}}" for own in sides)
+        )
         if self.tokens is None:
             return [*cells, "–"]
         means = [mean([self.tokens(run) for run in own.values()]) for own in sides]
@@ -79,6 +84,25 @@ class Comparison:
 
     def _values(self, runs: Mapping[int, Record]) -> dict[int, float]:
         return {seed: self.value(run) for seed, run in runs.items()}
+
+
+def other_measures(
+    comparisons: Sequence[Comparison], measures: Mapping[str, tuple[str, str]]
+) -> str:
+    """Return the table of further numbers of the last evaluation, and of what they differ by.
+
+    Args:
+        comparisons: whose rows have whole evaluations.
+        measures: by name the key of an evaluation and the format.
+    """
+    tables = []
+    for name, (key, form) in measures.items():
+        value = ends(key)[1]
+        own = [replace(comparison, value=value, form=form) for comparison in comparisons]
+        cells = seed_cells([comparison.shift() for comparison in own], form)
+        rows = [[*c.row()[:3], *tested] for c, tested in zip(own, cells, strict=True)]
+        tables.append(as_markdown(["study", "n seeds", name, *OVER_SEEDS], rows))
+    return "\n\n".join(tables)
 
 
 def over_studies(shifts: Sequence[Shift]) -> Shift:
@@ -145,14 +169,12 @@ def _pooled(comparisons: Sequence[Comparison], shifts: Sequence[Shift]) -> str:
 
 
 @reported("experiments")
-def make_page(
-    name: str, about: str | None, comparisons: Sequence[Comparison], args: Sequence[str]
-) -> int:
+def make_page(name: str, about: str | None, report: Callable[[], str], args: Sequence[str]) -> int:
     """Fill in a study's README from the committed rows and print it; return the exit status."""
     parser = command_line(f"experiments {name}", about)
     parser.add_argument("--readme", type=Path, default=HERE / name, help="the folder of README.md")
     folder = parser.parse_args(args).readme
-    table = as_table(comparisons)
+    table = report()
     write_into(folder / "README.md", table)
     print(table)
     return 0

@@ -137,9 +137,9 @@ def is_measured(results: Sequence[Record], value: Measure) -> bool:
     return any(value(e) is not None for r in results for e in r["evaluations"])
 
 
-def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:
+def difference_cells(found: Difference | Shift, corrected: float, form: str = ".3f") -> list[str]:
     """Return the cells of a difference: with its 95 % interval, its p, and p after correction."""
-    return [with_interval(found), f"{found.p_value:.2g}", f"{corrected:.2g}"]
+    return [with_interval(found, f"+{form}"), f"{found.p_value:.2g}", f"{corrected:.2g}"]
 
 
 def with_interval(found: Difference | Shift, form: str = "+.3f") -> str:
@@ -162,13 +162,13 @@ RULE = (
 """The rule of every comparison of trainings, printed below its table."""
 
 
-def tested_cells(found: Sequence[Difference | Shift | None]) -> list[list[str]]:
+def tested_cells(found: Sequence[Difference | Shift | None], form: str = ".3f") -> list[list[str]]:
     """Return the cells of each difference, p after Holm's correction for all of them.
 
     Dashes stand for those that are None.
     """
     corrected = iter(holm([difference.p_value for difference in found if difference]))
-    return [difference_cells(one, next(corrected)) if one else ["–"] * 3 for one in found]
+    return [difference_cells(one, next(corrected), form) if one else ["–"] * 3 for one in found]
 
 
 def seed_cells(found: Sequence[Shift | None], form: str = ".3f") -> list[list[str]]:
@@ -178,7 +178,7 @@ def seed_cells(found: Sequence[Shift | None], form: str = ".3f") -> list[list[st
     more would settle it.
     """
     planned = [["–"] * 3 if one is None else _planned(one, form) for one in found]
-    return [cells + own for cells, own in zip(tested_cells(found), planned, strict=True)]
+    return [cells + own for cells, own in zip(tested_cells(found, form), planned, strict=True)]
 
 
 def _planned(found: Shift, form: str) -> list[str]:
@@ -204,7 +204,7 @@ def seed_table(
     Args:
         found: by row its cells of text, and the difference.
         first: the headings of the text.
-        form: of the difference that can be seen.
+        form: of the differences.
     """
     if not found:
         return ""

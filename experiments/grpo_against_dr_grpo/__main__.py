@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from experiments.pooled import Comparison, make_page
+from experiments.pooled import Comparison, as_table, make_page, other_measures
 from experiments.tables import ends
 
 _, last_pass = ends("pass_at_1")
@@ -29,5 +29,19 @@ COMPARISONS = [
 ]  # fmt: skip
 """GRPO's side first."""
 
+MEASURES = {
+    "tokens of right responses": ("response_length_right", ".0f"),
+    "tokens of wrong responses": ("response_length_wrong", ".0f"),
+    "well-formed": ("format", ".3f"),
+}
+
+
+def report() -> str:
+    """Return the tables: accuracy of all studies, then length and format where rows have them."""
+    whole = [comparison for comparison in COMPARISONS if comparison.tokens is not None]
+    others = "What else differs at the end, where the rows say, by the same rule:"
+    return "\n\n".join([as_table(COMPARISONS), others, other_measures(whole, MEASURES)])
+
+
 if __name__ == "__main__":
-    sys.exit(make_page("grpo_against_dr_grpo", __doc__, COMPARISONS, sys.argv[1:]))
+    sys.exit(make_page("grpo_against_dr_grpo", __doc__, report, sys.argv[1:]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from experiments.pooled import Comparison, make_page
+from experiments.pooled import Comparison, as_table, make_page
 from experiments.tables import ends, number
 
 _, last_pass = ends("pass_at_1")
@@ -32,5 +32,11 @@ COMPARISONS = [
 ]  # fmt: skip
 """Own right answers first."""
 
+
+def report() -> str:
+    """Return the table of the four studies and their mean."""
+    return as_table(COMPARISONS)
+
+
 if __name__ == "__main__":
-    sys.exit(make_page("own_right_answers", __doc__, COMPARISONS, sys.argv[1:]))
+    sys.exit(make_page("own_right_answers", __doc__, report, sys.argv[1:]))

@@ -77,7 +77,7 @@ def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_th
     ]  # fmt: skip
     assert rows[4].startswith(
         "| pass@1, attempts 12-23 | 0.000 ± 0.000 | 0.400 ± 0.000 | 0.760 ± 0.010 | 0.550 ± 0.000"
-        " | +0.210 (+0.083 to +0.337) | 0.03 |"
+        " | +0.21 (+0.0829 to +0.337) | 0.03 |"
     )
     assert rows[6].startswith("| tokens per response | 100 ± 0 | 200 ± 0 | 225 ± 0 | 225 ± 0 | +0")
     one_seed = [r for r in jump.count(finished) if r["seed"] == 0]
