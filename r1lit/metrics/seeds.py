@@ -4,7 +4,7 @@ One rule for every comparison of trainings: the 95 % interval is Student's t ove
 seed where both sides have the same seeds, Welch's where not. Three seeds are few: with 2 degrees of
 freedom the interval is 4.3 standard errors to either side, not 2.
 
-scipy comes with the extra ``sweep``; only this file and `r1lit.metrics.sequential` need it.
+scipy comes with the extra ``sweep``; in this package only this file needs it.
 """
 
 from __future__ import annotations
