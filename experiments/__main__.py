@@ -4,6 +4,7 @@
     python -m experiments reward_models pairs=hh.jsonl.gz labels=xstest.csv
     python -m experiments runs/mine/study.yaml
     python -m experiments objectives --launcher submitit --job timeout_min=600 gpus_per_node=1
+    python -m experiments objectives --until-clear --most 20   # docs/STATISTICS.md
     python -m experiments --list
 
 Finished runs are skipped and interrupted ones go on. Started once more while it runs, the two share
@@ -13,6 +14,7 @@ the work. On a cluster every run of a grid is a task of one job array; see `expe
 
 from __future__ import annotations
 
+import argparse
 import runpy
 import sys
 from collections.abc import Sequence
@@ -20,9 +22,10 @@ from functools import partial
 from pathlib import Path
 
 from experiments.launch import Launch, command_line, in_subprocess, reported
-from experiments.study import HERE, list_steps, make, read_study, report
+from experiments.study import HERE, Study, list_steps, make, read_study, report
 from experiments.submit import submit_sweep
 from experiments.sweep import parse_seeds
+from experiments.until_clear import MOST, settle
 
 
 def studies() -> dict[str, Path]:
@@ -53,6 +56,27 @@ def file_of(name: str) -> Path:
     raise ValueError(f"{name}: no study is called so; those are {', '.join(known)}")
 
 
+def check_until_clear(options: argparse.Namespace, study: Study) -> None:
+    """Refuse what ``--until-clear`` and ``--most`` do not go with.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    if not options.until_clear:
+        if options.most is not None:
+            raise ValueError(f"--most {options.most}: it is for --until-clear, which is not given")
+        return
+    if options.seeds is not None:
+        raise ValueError("--seeds and --until-clear exclude each other; it takes seeds from 0 on")
+    if options.dry_run:
+        raise ValueError("--dry-run and --until-clear exclude each other; --report says where it"
+                         " stands, and how many seeds it takes is not known before")  # fmt: skip
+    if options.launcher != "local":
+        raise ValueError("--until-clear needs --launcher local: a seed waits for the one before")
+    if "grid" not in study.content:
+        raise ValueError(f"--until-clear: {study.path} has steps; it is for a study of one grid")
+
+
 @reported("experiments")
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a run failed, 2 for bad input."""
@@ -73,6 +97,9 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="FILE",
                         help="results.jsonl of runs that were made elsewhere")  # fmt: skip
     parser.add_argument("--against", help="the variant to compare the others with; else the first")
+    parser.add_argument("--until-clear", action="store_true", help="make seeds one by one, until"
+                        " a sequential test settles each comparison")  # fmt: skip
+    parser.add_argument("--most", type=int, help="seeds at most, of --until-clear; else 20")
     parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
     parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
     parser.add_argument("--job", nargs="+", default=[], metavar="KEY=VALUE",
@@ -94,9 +121,17 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         output=options.output,
         values=values,
     )
+    check_until_clear(options, study)
     if options.dry_run:
         list_steps(study)
         return 0
+    if options.until_clear:
+        most = MOST if options.most is None else options.most
+        status, table = settle(
+            study.sweep(), most, options.against, None if options.report else launch, study.recorded
+        )
+        print(table)
+        return status
     status = 0 if options.report else make(study, launch, submit)
     is_sweep = "grid" in study.content
     if status and not (is_sweep and ("report" not in study.content or study.sweep().results())):

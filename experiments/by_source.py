@@ -6,14 +6,14 @@ A study names its measures (see `Measures`); `read` and `report` make its own of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from experiments.curves import legend_above, style_of
-from experiments.significance import welch_shift
 from experiments.sweep import Sweep
-from experiments.tables import DIFFERENCE, as_markdown, group_by, table_by, tested_cells
+from experiments.tables import by_seed, group_by, seed_table, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_existing
 from r1lit.metrics import mean, mean_and_error
@@ -118,24 +118,21 @@ def draw(results: Sequence[Record], ylabels: Mapping[str, str]) -> Figure:
 def differences(results: Sequence[Record]) -> str:
     """Return what each variant ends at less the first variant, by measure, as Markdown.
 
-    By Welch's t over seeds, p after Holm's correction for all rows; nothing where fewer than two
-    variants have two seeds.
+    By the rule of every page; nothing where fewer than two variants have two seeds.
     """
-    ends = {
-        variant: {name: [r["curves"][name][-1][1] for r in group] for name in group[0]["curves"]}
-        for variant, group in group_by("variant", results).items()
-        if len(group) > 1
-    }
-    first = next(iter(ends), "")
+    groups = {v: own for v, own in group_by("variant", results).items() if len(own) > 1}
+    first = next(iter(groups), "")
+
+    def at_the_end(name: str, run: Record) -> float:
+        return float(run["curves"][name][-1][1])
+
     found = [
-        (variant, name, welch_shift(ends[first][name], values))
-        for variant, of_variant in ends.items()
+        ([variant, name], by_seed(own, groups[first], partial(at_the_end, name)))
+        for variant, own in groups.items()
         if variant != first
-        for name, values in of_variant.items()
+        for name in own[0]["curves"]
     ]
-    cells = tested_cells([shift for *_, shift in found])
-    rows = [[variant, name, *own] for (variant, name, _), own in zip(found, cells, strict=True)]
-    return as_markdown([f"less {first}", "measure", *DIFFERENCE], rows, num_text=2) if rows else ""
+    return seed_table(found, [f"less {first}", "measure"])
 
 
 def report(results: Sequence[Record], axis: str, ylabels: Mapping[str, str]) -> tuple[str, Figure]:

@@ -47,7 +47,7 @@ from typing import Any
 from experiments.compose import Config, as_mapping
 from experiments.curves import caption, models_of, relabel
 from experiments.launch import Launch, in_subprocess
-from experiments.page import START, with_others, write_into
+from experiments.page import RAW, START, with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
 from experiments.report import write_report
 from experiments.runner import run_pipeline, verdicts_of
@@ -62,7 +62,7 @@ from experiments.sweep import (
 )
 from r1lit.callbacks.figures import add_caption
 from r1lit.cli import composition
-from r1lit.files import Record, held
+from r1lit.files import Record, held, read_records
 
 HERE = Path(__file__).parent
 
@@ -87,6 +87,11 @@ class Study:
         grids = [s["name"] for s in self.content.get("steps", ()) if "grid" in s]
         sweep = read_sweep(self.path, step or (grids[-1] if grids else None), self.values)
         return replace(sweep, output=self.output) if "grid" in self.content else sweep
+
+    def recorded(self) -> list[Record]:
+        """Return the committed results beside the study's file; nothing where there are none."""
+        path = self.path.with_name(RAW)
+        return read_records(path) if path.exists() else []
 
     def seeds_of(self, step: Config) -> list[int]:
         """Return the seeds that a step is made for."""

@@ -1,8 +1,9 @@
 """Cells and Markdown tables: means over seeds with their errors, and variants compared in pairs.
 
 Two tests answer two questions. `all_pairs` is over seeds: would training anew, under other seeds,
-show the difference again? `paired_table` is over problems: would other problems show it, from these
-very runs? A difference is worth a sentence when it stands on both legs.
+show the difference again? `paired_table` is over problems too: would other problems show it, from
+these very runs? A difference is worth a sentence when it stands on both legs. Every comparison of
+trainings has the cells of `seed_cells`, under the headings `OVER_SEEDS` and above `RULE`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
-from experiments.significance import Shift, holm, paired_shift, welch_shift
 from experiments.sweep import score_of
 from r1lit.callbacks.keys import CONS_AT
 from r1lit.files import Record
 from r1lit.metrics import Difference, mean, mean_and_error, paired_difference
+from r1lit.metrics.seeds import MOST_SEEDS, POWER, Shift, holm, paired_shift, shift_over_seeds
 
 Measure = Callable[[Record], float | None]
 """A number of an evaluation or of a run, None where it was not measured."""
@@ -136,9 +137,9 @@ def is_measured(results: Sequence[Record], value: Measure) -> bool:
     return any(value(e) is not None for r in results for e in r["evaluations"])
 
 
-def difference_cells(found: Difference | Shift, corrected: float) -> list[str]:
+def difference_cells(found: Difference | Shift, corrected: float, form: str = ".3f") -> list[str]:
     """Return the cells of a difference: with its 95 % interval, its p, and p after correction."""
-    return [with_interval(found), f"{found.p_value:.2g}", f"{corrected:.2g}"]
+    return [with_interval(found, f"+{form}"), f"{found.p_value:.2g}", f"{corrected:.2g}"]
 
 
 def with_interval(found: Difference | Shift, form: str = "+.3f") -> str:
@@ -148,22 +149,77 @@ def with_interval(found: Difference | Shift, form: str = "+.3f") -> str:
 
 DIFFERENCE = ("difference, 95 % interval", "p", "p, Holm")
 """The headings of these cells."""
+OVER_SEEDS = (*DIFFERENCE, "seen", "sign wrong", "more seeds")
+"""The headings of `seed_cells`."""
+RULE = (
+    "Intervals are 95 % over seeds (Student's t): paired by seed where both sides have the same"
+    " seeds, Welch's where not. A difference is *clear* if p is below 0.05 after Holm's correction"
+    f" for the table. *Seen*: the smallest true difference that so many seeds find at p < 0.05 in"
+    f" {100 * POWER:.0f} of 100 studies. *Sign wrong*: the probability that the true difference has"
+    " the other sign (p / 2, flat prior). *More seeds*: how many more would find the measured"
+    " difference so often, if it is the true one; 0: p is below 0.05 already."
+)
+"""The rule of every comparison of trainings, printed below its table."""
 
 
-def tested_cells(found: Sequence[Difference | Shift | None]) -> list[list[str]]:
+def tested_cells(found: Sequence[Difference | Shift | None], form: str = ".3f") -> list[list[str]]:
     """Return the cells of each difference, p after Holm's correction for all of them.
 
     Dashes stand for those that are None.
     """
     corrected = iter(holm([difference.p_value for difference in found if difference]))
-    return [difference_cells(one, next(corrected)) if one else ["–"] * 3 for one in found]
+    return [difference_cells(one, next(corrected), form) if one else ["–"] * 3 for one in found]
 
 
-def by_seed(ours: Sequence[float | None], others: Sequence[float | None]) -> Shift | None:
-    """Return the mean difference of runs paired in order; None of fewer than two pairs."""
-    both = zip(ours, others, strict=True)
-    known = [a - b for a, b in both if a is not None and b is not None]
-    return paired_shift(known) if len(known) > 1 else None
+def seed_cells(found: Sequence[Shift | None], form: str = ".3f") -> list[list[str]]:
+    """Return `tested_cells` of differences over seeds, and what so many seeds can tell.
+
+    These are the difference that they can see, the probability that the sign is wrong, and how many
+    more would settle it.
+    """
+    planned = [["–"] * 3 if one is None else _planned(one, form) for one in found]
+    return [cells + own for cells, own in zip(tested_cells(found, form), planned, strict=True)]
+
+
+def _planned(found: Shift, form: str) -> list[str]:
+    wrong = found.p_wrong_sign
+    return [
+        f"{found.detectable():{form}}",
+        f"{wrong:.2g}" if wrong >= 0.001 else "< 0.001",
+        more_seeds(found),
+    ]
+
+
+def more_seeds(found: Shift) -> str:
+    """Return how many more seeds would settle a difference, as a table shows it."""
+    more = found.seeds_to_settle()
+    return f"> {MOST_SEEDS:,}" if more is None else str(more)
+
+
+def seed_table(
+    found: Sequence[tuple[Sequence[str], Shift | None]], first: Sequence[str], form: str = ".3f"
+) -> str:
+    """Return the Markdown table of differences over seeds, with the rule; nothing of no rows.
+
+    Args:
+        found: by row its cells of text, and the difference.
+        first: the headings of the text.
+        form: of the differences.
+    """
+    if not found:
+        return ""
+    cells = seed_cells([shift for _, shift in found], form)
+    rows = [[*names, *own] for (names, _), own in zip(found, cells, strict=True)]
+    return f"{as_markdown([*first, *OVER_SEEDS], rows, num_text=len(first))}\n\n{RULE}"
+
+
+def by_seed(ours: Sequence[Record], others: Sequence[Record], value: Measure) -> Shift | None:
+    """Return a number of our runs less that of others, by the rule (`shift_over_seeds`)."""
+    ours_S, others_S = (
+        {run["seed"]: number for run in side if (number := value(run)) is not None}
+        for side in (ours, others)
+    )
+    return shift_over_seeds(ours_S, others_S)
 
 
 def over_problems(own: Sequence[Shares], others: Sequence[Shares]) -> Difference | None:
@@ -186,8 +242,8 @@ def paired_table(results: Sequence[Record], against: str | None = None) -> str:
         against: a variant; the first with results if left out.
 
     Returns:
-        A row a variant, over the seeds that both have, and below it p over problems after Holm's
-        correction for as many comparisons; nothing if there is no pair.
+        A row a variant, paired by the seeds that both have, and below it p over problems after
+        Holm's correction for as many comparisons; nothing if there is no pair.
     """
     seeds_of: dict[str, dict[int, Record]] = {}
     for result in results:
@@ -204,9 +260,8 @@ def paired_table(results: Sequence[Record], against: str | None = None) -> str:
         known = [a[1] - b[1] for a, b in scores if a and b and a[0] == b[0] == name]
         if not known:
             continue
-        difference, error = mean_and_error(known)
-        spread = "" if error is None else f" ± {error:.3f}"
-        cells = [variant, str(len(known)), f"{difference:+.3f}{spread}"]
+        over_seeds = with_interval(paired_shift(known)) if len(known) > 1 else f"{known[0]:+.3f}"
+        cells = [variant, str(len(known)), over_seeds]
         found = over_problems(*([side[s].get("shares") for s in seeds]
                                 for side in (own, seeds_of[against])))  # fmt: skip
         rows.append([*cells, *_over_problems_cells(found)])
@@ -214,7 +269,8 @@ def paired_table(results: Sequence[Record], against: str | None = None) -> str:
             p_values[variant] = found.p_value
     if not rows:
         return ""
-    headings = [f"less {against}", "n seeds", f"{name} ± s.e.", "95 % interval, problems"]
+    headings = [f"less {against}", "n seeds", f"{name}, 95 % interval, seeds"]
+    headings += ["95 % interval, problems"]
     table = as_markdown([*headings, "p, problems", "problems better, worse"], rows)
     if len(p_values) > 1:
         corrected = zip(p_values, holm(list(p_values.values())), strict=True)
@@ -236,33 +292,33 @@ def _over_problems_cells(found: Difference | None) -> list[str]:
 def all_pairs(results: Sequence[Record]) -> str:
     """Return the differences in final score of every two variants as Markdown, clearest first.
 
-    Each has its 95 % interval by Welch's t over seeds, and its p-value alone and after Holm's
-    correction for all of them. ``SHOWN_PAIRS`` have a row. Variants of one seed are left out, and
-    pairs that were evaluated on different problems or by different scores; nothing if no pair
-    remains.
+    Each has the cells of `seed_cells`, p after Holm's correction for all pairs. ``SHOWN_PAIRS``
+    have a row; below the table stands the rule. Variants of one seed are left out, and pairs that
+    were evaluated on different problems or by different scores; nothing if no pair remains.
     """
-    finals: dict[str, list[float]] = {}
+    finals: dict[str, dict[int, float]] = {}
     measured: dict[str, set[str]] = {}  # the score's name, and problems
     for result in results:
         score = score_of(result["final"])
         if score is not None:
-            finals.setdefault(result["variant"], []).append(score[1])
+            finals.setdefault(result["variant"], {})[result["seed"]] = score[1]
             asked = measured.setdefault(result["variant"], set())
             asked.update((score[0], *(result.get("shares") or ())))
     several = [variant for variant, values in finals.items() if len(values) > 1]
     pairs = [
-        (a, b, welch_shift(finals[a], finals[b]))
+        (a, b, shift)
         for a, b in combinations(several, 2)
-        if measured[a] == measured[b]
+        if measured[a] == measured[b] and (shift := shift_over_seeds(finals[b], finals[a]))
     ]
     if not pairs:
         return ""
-    corrected = holm([shift.p_value for *_, shift in pairs])
-    num_clear = sum(p_value < 0.05 for p_value in corrected)
+    shifts = [shift for *_, shift in pairs]
+    num_clear = sum(p_value < 0.05 for p_value in holm([shift.p_value for shift in shifts]))
     said = f"All pairs, over seeds: {num_clear} of {len(pairs)} clear after Holm's correction."
-    ranked = sorted(zip(pairs, corrected, strict=True), key=lambda found: found[0][2].p_value)
-    rows = [[f"{b} − {a}", *difference_cells(shift, p_value)] for (a, b, shift), p_value in ranked]
-    table = as_markdown(["comparison", *DIFFERENCE], rows[:SHOWN_PAIRS])
+    rows = [[f"{b} − {a}", *own] for (a, b, _), own in zip(pairs, seed_cells(shifts), strict=True)]
+    order = sorted(range(len(rows)), key=lambda index: shifts[index].p_value)
+    shown = [rows[index] for index in order[:SHOWN_PAIRS]]
+    table = as_markdown(["comparison", *OVER_SEEDS], shown)
     left_out = len(rows) - SHOWN_PAIRS
     rest = f"\n\nThe other {left_out} pairs have a larger p." if left_out > 0 else ""
-    return f"{said}\n\n{table}{rest}"
+    return f"{said}\n\n{table}{rest}\n\n{RULE}"

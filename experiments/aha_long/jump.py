@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from experiments.sweep import Sweep
 from experiments.tables import (
-    DIFFERENCE,
+    OVER_SEEDS,
+    RULE,
     Measure,
     as_markdown,
     by_seed,
@@ -14,7 +15,7 @@ from experiments.tables import (
     group_by,
     mean_cell,
     number,
-    tested_cells,
+    seed_cells,
 )
 from r1lit.files import Record
 from r1lit.metrics import mean
@@ -62,18 +63,16 @@ def count(sweep: Sweep) -> list[Record]:
 def as_table(records: Sequence[Record]) -> str:
     """Return the Markdown table: a row a measure, and what the growth of the limit adds to it.
 
-    The difference is paired by seed, with its 95 % interval over seeds by Student's t and Holm's
-    correction for all rows; a dash stands for it where fewer than two seeds have both.
+    Differences are by the rule of every page; a dash stands where there are fewer than two seeds.
     """
     rows, shifts = [], []
     for name, own in group_by("measure", records).items():
         form = ".3f" if "@" in name else ".1f" if "words" in name else ".0f"
-        grows, stays = ({r["seed"]: r for r in own if r["variant"] == v} for v in (GROWS, STAYS))
-        cells = [[grows[s][when] for s in grows] for when in ("start", "before", "after")]
-        cells.append([stays[s]["after"] for s in stays])
+        grows, stays = ([r for r in own if r["variant"] == v] for v in (GROWS, STAYS))
+        cells = [[run[when] for run in grows] for when in ("start", "before", "after")]
+        cells.append([run["after"] for run in stays])
         rows.append([name, *(mean_cell(values, form) for values in cells)])
-        both = sorted(grows.keys() & stays.keys())
-        shifts.append(by_seed(*([side[s]["after"] for s in both] for side in (grows, stays))))
-    rows = [row + tested for row, tested in zip(rows, tested_cells(shifts), strict=True)]
+        shifts.append(by_seed(grows, stays, number("after")))
+    rows = [row + tested for row, tested in zip(rows, seed_cells(shifts, ".3g"), strict=True)]
     names = ["", "the base", "before", "after, grows", "after, stays"]
-    return as_markdown([*names, *DIFFERENCE], rows)
+    return f"{as_markdown([*names, *OVER_SEEDS], rows)}\n\n{RULE}"

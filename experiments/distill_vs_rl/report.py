@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,10 +13,18 @@ from experiments.curves import COLORS
 from experiments.manifest import finished_steps
 from experiments.study import Study
 from experiments.sweep import shares_of
-from experiments.tables import as_markdown, group_by, number, table_by, with_interval
+from experiments.tables import (
+    as_markdown,
+    by_seed,
+    group_by,
+    number,
+    seed_table,
+    table_by,
+    with_interval,
+)
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
-from r1lit.metrics import mean_and_error, paired_difference
+from r1lit.metrics import mean, mean_and_error, paired_difference
 
 ARMS = ("base", "base_chat", "teacher", "distilled", "rl")
 FAMILIES = ("countdown", "chain")
@@ -59,7 +68,7 @@ def as_table(results: Sequence[Record]) -> str:
 
 
 def differences(results: Sequence[Record]) -> str:
-    """Return the Markdown table: distilled less RL by seed, on the same problems."""
+    """Return the Markdown tables: distilled less RL over seeds, and by seed over its problems."""
     arms = {(r["arm"], r["seed"]): r["shares"] for r in results}
     seeds = [seed for arm, seed in arms if arm == "distilled" and ("rl", seed) in arms]
     rows = []
@@ -71,7 +80,20 @@ def differences(results: Sequence[Record]) -> str:
             own = [(a, b) for uid, a, b in pairs if uid.startswith(family)]
             cells.append(with_interval(paired_difference(*map(list, zip(*own, strict=True)))))
         rows.append([str(seed), *cells])
-    return as_markdown(["distilled less RL, seed", "pass@1", *families(results)], rows)
+    by_problem = as_markdown(["distilled less RL, seed", "pass@1", *families(results)], rows)
+    groups = group_by("arm", results)
+    both = [groups.get(arm, []) for arm in ("distilled", "rl")]
+    found = [
+        ([family or "pass@1"], by_seed(*both, partial(_of_family, family)))
+        for family in ("", *families(results))
+    ]
+    over_seeds = seed_table(found, ["distilled less RL"]) if found[0][1] else ""
+    said = "Of each seed, with its 95 % interval over problems:"
+    return "\n\n".join(part for part in (over_seeds, said, by_problem) if part)
+
+
+def _of_family(family: str, run: Record) -> float:
+    return mean([share for uid, share in run["shares"].items() if uid.startswith(family)])
 
 
 def draw(results: Sequence[Record]) -> Figure:

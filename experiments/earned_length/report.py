@@ -14,14 +14,15 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from experiments.by_source import evaluated_in
 from experiments.curves import COLORS, draw_band, smooth
 from experiments.earned_length.levels import by_level, habits_of
+from experiments.earned_length.simulate import SIMULATED, tokens_for
 from experiments.manifest import finished_steps
-from experiments.significance import paired_shift
 from experiments.study import Study
 from experiments.tables import (
     as_markdown,
     cons_at_most,
     mean_cell,
     over_problems,
+    seed_table,
     tested_cells,
     with_interval,
 )
@@ -29,6 +30,7 @@ from r1lit.callbacks.figures import WORD_COLORS, add_caption, tidy
 from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
+from r1lit.metrics.seeds import paired_shift
 
 LONGEST_PAGES = 127
 """Tokens of the longest hundredth of the corpus's responses, in the mean."""
@@ -149,6 +151,24 @@ def shape(seeds: Sequence[Record]) -> str:
     )
 
 
+def unneeded(seeds: Sequence[Record]) -> str:
+    """Return how much of the length that was gained buys no accuracy, by the simulated authors.
+
+    Of each seed: its tokens less those with which simulated authors reach the same pass@1.
+    """
+    rows = read_records(SIMULATED)
+    ends = [seed["evaluations"][-1] for seed in seeds]
+    more = [e["response_length_tokens"] - tokens_for(e["pass_at_1"], rows) for e in ends]
+    gained = [
+        e["response_length_tokens"] - seed["evaluations"][0]["response_length_tokens"]
+        for e, seed in zip(ends, seeds, strict=True)
+    ]
+    return (
+        f"Of {mean(gained):.0f} tokens gained, {with_interval(paired_shift(more), '.0f')} buy no"
+        " accuracy: simulated authors (below) reach each seed's pass@1 with so many fewer."
+    )
+
+
 def _with_interval(values: Sequence[float]) -> str:
     if len(values) < 2:
         return f"{mean(values):+.2f}"
@@ -206,7 +226,16 @@ def bans_table(seeds: Sequence[Record]) -> str:
         rows.append([*cells, *tested.get(name, [""] * 3)])
     headings = ["banned at decoding", "times a response, not banned", "tokens", "pass@1"]
     headings += ["less no ban, 95 % interval over problems", "p", "p, Holm"]
-    return as_markdown(headings, rows)
+    costs_S = {
+        BANS[name][0]: [
+            mean(list(bans[name]["shares"].values())) - mean(list(bans["free"]["shares"].values()))
+            for bans in done
+        ]
+        for name in costs
+    }
+    over_seeds = [([said], paired_shift(own)) for said, own in costs_S.items() if len(own) > 1]
+    tables = [as_markdown(headings, rows), seed_table(over_seeds, ["less no ban, over seeds"])]
+    return "\n\n".join(table for table in tables if table)
 
 
 def draw(seeds: Sequence[Record]) -> Figure:
@@ -274,6 +303,7 @@ def report(seeds: Sequence[Record]) -> tuple[str, Figure]:
         f"Before → after {num} iterations; ± is the standard error over {len(seeds)} seeds.",
         before_and_after(seeds),
         shape(seeds),
+        *([unneeded(seeds)] if len(seeds) > 1 else []),
         "### By difficulty",
         levels_table(seeds),
         "### Habits",

@@ -2,13 +2,19 @@
 
     python -m experiments.earned_length.simulate
 
-It prints a table, which README.md holds.
+It writes ``simulated.jsonl`` and prints the table of it that README.md holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+
+from experiments.tables import as_markdown
+from r1lit.files import Record, write_records
 from r1lit.metrics import mean
 from r1lit.metrics.estimates import Graded, cons_at_k
 from r1lit.policy import load_tokenizer
@@ -19,6 +25,7 @@ from r1lit.worlds.search_corpus import GO_ON, Authors, places, write
 from r1lit.worlds.writing import Work
 
 NUM_PROBLEMS, NUM_SAMPLES = 120, 16
+SIMULATED = Path(__file__).with_name("simulated.jsonl")
 AUTHORS: tuple[tuple[float | None, float | None], ...] = (
     (None, None),
     (0.95, None),
@@ -55,17 +62,40 @@ def simulate(go_on: float | None, check: float | None) -> tuple[float, float, fl
     return mean(right), mean(votes), mean(tokens)
 
 
-def main() -> None:
-    """Print the table as Markdown."""
-    print(f"| chance to go on | to check | pass@1 | cons@{NUM_SAMPLES} | tokens |")
-    print("|---|---|---:|---:|---:|")
-    for chances in AUTHORS:
-        names = [
-            f"Beta{beta} (the corpus)" if chance is None else f"{chance:g}"
-            for chance, beta in zip(chances, (GO_ON, Authors().check_beta), strict=True)
+def as_table(rows: Sequence[Record]) -> str:
+    """Return the Markdown table of `simulated.jsonl`."""
+    beta = {"go_on": GO_ON, "check": Authors().check_beta}
+    cells = [
+        [
+            *(
+                f"Beta{beta[key]} (the corpus)" if row[key] is None else f"{row[key]:g}"
+                for key in beta
+            ),
+            f"{row['pass_at_1']:.3f}",
+            f"{row['cons']:.3f}",
+            f"{row['tokens']:.0f}",
         ]
-        accuracy, vote, tokens = simulate(*chances)
-        print(f"| {names[0]} | {names[1]} | {accuracy:.3f} | {vote:.3f} | {tokens:.0f} |")
+        for row in rows
+    ]
+    headings = ["probability to continue", "to verify", "pass@1", f"cons@{NUM_SAMPLES}", "tokens"]
+    return as_markdown(headings, cells, num_text=2)
+
+
+def tokens_for(pass_at_1: float, rows: Sequence[Record]) -> float:
+    """Return the tokens with which authors reach an accuracy, between two rows linearly."""
+    x, y = zip(*sorted((row["pass_at_1"], row["tokens"]) for row in rows), strict=True)
+    return float(np.interp(pass_at_1, x, y))
+
+
+def main() -> None:
+    """Write ``simulated.jsonl`` and print the table as Markdown."""
+    rows = []
+    for go_on, check in AUTHORS:
+        accuracy, vote, tokens = simulate(go_on, check)
+        rows.append({"go_on": go_on, "check": check, "pass_at_1": accuracy, "cons": vote,
+                     "tokens": tokens})  # fmt: skip
+    write_records(SIMULATED, rows)
+    print(as_table(rows))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
-from experiments.significance import paired_shift
 from experiments.study import Study
 from experiments.sweep import shares_of
-from experiments.tables import Column, as_markdown, ends, group_by, table_by, with_interval
+from experiments.tables import (
+    OVER_SEEDS,
+    RULE,
+    Column,
+    as_markdown,
+    ends,
+    group_by,
+    more_seeds,
+    seed_cells,
+    table_by,
+    with_interval,
+)
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
+from r1lit.metrics.seeds import paired_shift, welch_shift
 from r1lit.seeding import generator
 
 CONTROL = "same"
@@ -76,14 +87,21 @@ def as_table(results: Sequence[Record]) -> str:
     """Return the branches' accuracy, and the variances of differences with their ratio."""
     columns: list[Column] = [("pass@1 of the base → at the end", ends("pass_at_1"), ".3f")]
     branches = table_by("branch", results, columns, "branch")
-    rows = []
+    rows: list[list[str]] = []
+    changes, shifts = [], []
+    seen: list[list[str]] = []
     for change in CHANGES:
         scores_BS = scores(results, change)
         if scores_BS.shape[-1] < 3:
             continue
         paired, independent = (variance**0.5 for variance in variances(scores_BS))
         ratio, low, high = ratio_interval(scores_BS)
-        shift = paired_shift(list(scores_BS[1] - scores_BS[0]))
+        same_S, changed_S = scores_BS.tolist()
+        shift = paired_shift([b - a for a, b in zip(same_S, changed_S, strict=True)])
+        alone = welch_shift(same_S, changed_S)
+        changes.append(change)
+        shifts.append(shift)
+        seen.append([f"{alone.detectable():.3f}", more_seeds(alone)])
         rows.append(
             [
                 f"{change} less {CONTROL}",
@@ -107,7 +125,13 @@ def as_table(results: Sequence[Record]) -> str:
         "correlation",
     ]
     said = f"Intervals of the ratio: seeds resampled {NUM_RESAMPLES:,} times."
-    return f"{branches}\n\n{as_markdown(headings, rows)}\n\n{said}"
+    tested = [
+        [row[0], *cells, *own]
+        for row, cells, own in zip(rows, seed_cells(shifts), seen, strict=True)
+    ]
+    first = ["branches of one run", *OVER_SEEDS, "seen by as many independent runs", "more of them"]
+    parts = [branches, as_markdown(headings, rows), said, as_markdown(first, tested), RULE]
+    return "\n\n".join(parts)
 
 
 def draw(results: Sequence[Record]) -> Figure:

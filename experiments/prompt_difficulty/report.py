@@ -9,9 +9,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments.curves import style_of
-from experiments.significance import paired_shift
 from experiments.study import Study
-from experiments.tables import Column, ends, group_by, table_by, with_interval
+from experiments.tables import Column, by_seed, ends, group_by, seed_table, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
@@ -92,19 +91,14 @@ def as_table(results: Sequence[Record]) -> str:
 
 
 def against_control(results: Sequence[Record]) -> str:
-    """Return a line a variant: its samples less the control's, paired by seed."""
-    control = {run["seed"]: cost(run) for run in results if run["variant"] == CONTROL}
-    lines = []
-    for name, runs in group_by("variant", results).items():
-        both = [cost(run) - control[run["seed"]] for run in runs if run["seed"] in control]
-        if name == CONTROL or len(both) < 2:
-            continue
-        shift = paired_shift(both)
-        lines.append(
-            f"- {name} less {CONTROL}, with the samples of measuring:"
-            f" {with_interval(shift, '+.0f')}, p {shift.p_value:.2g}, over {len(both)} seeds"
-        )
-    return "\n".join(lines)
+    """Return the table of each variant's samples, those of measuring too, less the control's."""
+    groups = group_by("variant", results)
+    found = [
+        ([name], shift)
+        for name, runs in groups.items()
+        if name != CONTROL and (shift := by_seed(runs, groups.get(CONTROL, []), cost)) is not None
+    ]
+    return seed_table(found, [f"samples less {CONTROL}"], ".0f")
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
-from experiments.significance import holm
 from experiments.study import Study
 from experiments.tables import as_markdown, difference_cells, group_by, mean_cell, over_problems
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.files import Record
+from r1lit.metrics.seeds import holm
 
 KEPT = ("pass_at_1", "response_length", "eval_metrics", "num_problems", "num_samples")
 

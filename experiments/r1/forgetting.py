@@ -20,10 +20,10 @@ from typing import Any
 
 from experiments.launch import command_line, reported
 from experiments.r1.stages import BASE, STAGES
-from experiments.significance import holm, paired_shift
 from experiments.tables import as_markdown, means_by_problem, with_interval
 from r1lit.files import read_records, replace_file
 from r1lit.metrics import mean
+from r1lit.metrics.seeds import holm, paired_shift
 
 MEASURES = ("helpfulness_true", "safety")
 """Eval metrics that grade a request; a response without any is graded by its status."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.r1.stages import BASE, COLUMNS, STAGES, STUDENTS
-from experiments.significance import Shift, holm, paired_shift
 from r1lit.metrics import mean, mean_and_error
+from r1lit.metrics.seeds import Shift, holm, paired_shift
 
 PAPER: dict[str, tuple[float, ...]] = {
     "AIME 2024": (77.9, 59.0, 74.0, 78.1, 79.8),

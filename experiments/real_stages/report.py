@@ -13,7 +13,7 @@ from experiments.curves import draw_bars
 from experiments.manifest import seconds_by_step
 from experiments.study import Study
 from experiments.sweep import shares_of
-from experiments.tables import as_markdown, means_by_problem
+from experiments.tables import as_markdown, by_seed, group_by, means_by_problem, seed_table
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.evaluation.compare import shares_right
 from r1lit.files import Record, read_records
@@ -92,12 +92,12 @@ def as_tables(results: Sequence[Record]) -> str:
     """Return the Markdown tables: of stages, of the reward models, of requests."""
     stages = [r for r in results if r["stage"] in STAGES]
     models = [r for r in results if r["stage"] not in STAGES]
-    tables = [as_table(stages)]
+    tables = [as_table(stages), over_seeds(stages)]
     if models:
         tables.append(table_of_models(models))
     if any(r["requests"]["other_model"] for r in stages):
         tables.append(table_of_requests(stages))
-    return "\n\n".join(tables)
+    return "\n\n".join(table for table in tables if table)
 
 
 def as_table(stages: Sequence[Record]) -> str:
@@ -122,6 +122,23 @@ def as_table(stages: Sequence[Record]) -> str:
         "word problems, less the base", "seconds of training",
     ]  # fmt: skip
     return as_markdown(headings, rows, num_text=2)
+
+
+def over_seeds(stages: Sequence[Record]) -> str:
+    """Return the table of each stage's pass@1 less the base's, and of two stages less RL alone."""
+    groups = group_by("stage", stages)
+    pairs = [(stage, "base") for stage in STAGES if stage != "base"]
+    pairs += [("rl", "rl_alone"), ("sft", "rl"), ("sft", "rl_alone")]
+    found = [
+        ([f"{STAGES[one]} less {STAGES[other]}"], shift)
+        for one, other in pairs
+        if (shift := by_seed(groups.get(one, []), groups.get(other, []), _pass_at_1)) is not None
+    ]
+    return seed_table(found, ["pass@1"])
+
+
+def _pass_at_1(run: Record) -> float:
+    return float(run["pass_at_1"]["value"])
 
 
 def table_of_models(models: Sequence[Record]) -> str:

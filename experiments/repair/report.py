@@ -16,10 +16,12 @@ from experiments.manifest import seconds_by_step
 from experiments.study import Study
 from experiments.tables import (
     as_markdown,
+    by_seed,
     group_by,
     means_by_problem,
     number,
     over_problems,
+    seed_table,
     table_by,
     with_interval,
 )
@@ -134,18 +136,19 @@ def as_table(results: Sequence[Record]) -> str:
 
 
 def differences(results: Sequence[Record]) -> str:
-    """Return paired differences over held-out repositories, all seeds of a stage together."""
-    shares = {
-        stage: [r["shares"] for r in own] for stage, own in group_by("stage", results).items()
-    }
-    rows = []
+    """Return differences over seeds, and over held-out repositories with the seeds averaged."""
+    stages = group_by("stage", results)
+    found, rows = [], []
     for one, other in PAIRS:
-        less = over_problems(shares.get(one, ()), shares.get(other, ()))
+        sides = [stages.get(stage, []) for stage in (one, other)]
+        pair = f"{STAGES[one]} less {STAGES[other]}"
+        if (shift := by_seed(*sides, number("right"))) is not None:
+            found.append(([pair], shift))
+        less = over_problems(*([r["shares"] for r in side] for side in sides))
         if less is not None:
-            pair, num = f"{STAGES[one]} less {STAGES[other]}", str(less.num_problems)
-            rows.append([pair, with_interval(less), num])
+            rows.append([pair, with_interval(less), str(less.num_problems)])
     headings = ["difference", "right, 95 % interval over repositories", "repositories"]
-    return as_markdown(headings, rows, num_text=1)
+    return f"{seed_table(found, ['right'])}\n\n{as_markdown(headings, rows)}"
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 
 from experiments.curves import read_curves, style_of
 from experiments.scaling.fit import extrapolate, fit_sigmoid
-from experiments.significance import paired_shift
 from experiments.study import Study
-from experiments.tables import group_by, table_by
+from experiments.tables import group_by, seed_table, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
 from r1lit.metrics import mean
+from r1lit.metrics.seeds import shift_over_seeds
 
 SEEN = 0.5  # of the compute, by the fits that predict the rest
 
@@ -54,18 +54,13 @@ def _mean_error(run: Record) -> float:
 
 
 def compared(asymptotes: dict[str, dict[int, float]]) -> str:
-    """Return a sentence a pair of recipes: the difference of their asymptotes, paired by seed."""
-    lines = []
-    for one, other in combinations(asymptotes, 2):
-        seeds = sorted(asymptotes[one].keys() & asymptotes[other].keys())
-        if len(seeds) < 2:
-            continue
-        shift = paired_shift([asymptotes[other][s] - asymptotes[one][s] for s in seeds])
-        lines.append(
-            f"- A of {other} less {one}: {shift.mean:+.3f}, 95 % interval {shift.low:+.3f} to"
-            f" {shift.high:+.3f} over {len(seeds)} seeds."
-        )
-    return "\n\n" + "\n".join(lines) if lines else ""
+    """Return the table of differences of asymptotes, a row a pair of recipes."""
+    found = [
+        ([f"A of {other} less {one}"], shift)
+        for one, other in combinations(asymptotes, 2)
+        if (shift := shift_over_seeds(asymptotes[other], asymptotes[one])) is not None
+    ]
+    return f"\n\n{seed_table(found, ['difference of recipes'])}" if found else ""
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -26,9 +26,10 @@ from experiments.r1.stages import STAGES, read_stage
 from experiments.r1.table import as_table
 from experiments.runner import run_pipeline
 from experiments.sweep import checked_seeds, folder_name, parse_seeds
-from experiments.tables import DIFFERENCE, as_markdown, by_seed, group_by, tested_cells
+from experiments.tables import group_by, seed_table
 from r1lit.cli import composition
 from r1lit.files import Record, replace_file
+from r1lit.metrics.seeds import paired_shift
 
 HERE = Path(__file__).parent
 FULL = "all stages"
@@ -106,13 +107,10 @@ def differences(summaries: Sequence[Summary]) -> str:
         whole = f"{FULL}: {stage}"
         both = [rows for rows in by_name if name in rows and whole in rows]
         for key in COMPARED if variant != FULL else ():
-            shift = by_seed([r[name][key] for r in both], [r[whole][key] for r in both])
-            found += [(name, key, shift)] if shift else []
-    if not found:
-        return ""
-    cells = tested_cells([shift for *_, shift in found])
-    rows = [[name, key, *own] for (name, key, _), own in zip(found, cells, strict=True)]
-    return as_markdown([f"less {FULL}", "measure", *DIFFERENCE], rows, num_text=2)
+            pairs = [(r[name][key], r[whole][key]) for r in both]
+            known = [a - b for a, b in pairs if a is not None and b is not None]
+            found += [([name, key], paired_shift(known))] if len(known) > 1 else []
+    return seed_table(found, [f"less {FULL}", "measure"])
 
 
 def report(rows: Sequence[Record]) -> str:

@@ -10,11 +10,14 @@ from experiments.curves import style_of
 from experiments.study import Study
 from experiments.tables import (
     DIFFERENCE,
+    OVER_SEEDS,
+    RULE,
     as_markdown,
     by_seed,
     ends,
     group_by,
     over_problems,
+    seed_cells,
     table_by,
     tested_cells,
 )
@@ -95,12 +98,19 @@ def shifts_table(groups: dict[str, list[Record]]) -> str:
                 continue
             a, b = ([run for run in side if run["seed"] in common] for side in sides)
             names.append(f"{age}, {ours} − {other}")
-            seeds.append(by_seed([final(run) for run in a], [final(run) for run in b]))
+            seeds.append(by_seed(a, b, final))
             problems.append(over_problems(*([run["shares"] for run in side] for side in (a, b))))
-    cells = zip(names, tested_cells(seeds), tested_cells(problems), strict=True)
-    rows = [[name, *of_seeds, *of_problems] for name, of_seeds, of_problems in cells]
-    over = [f"over {what}: {DIFFERENCE[0]}" for what in ("seeds", "problems")]
-    return as_markdown(["pass@1", over[0], *DIFFERENCE[1:], over[1], *DIFFERENCE[1:]], rows)
+    tables = [
+        as_markdown(
+            ["pass@1", f"over {what}: {headings[0]}", *headings[1:]],
+            [[name, *own] for name, own in zip(names, cells, strict=True)],
+        )
+        for what, headings, cells in (
+            ("seeds", OVER_SEEDS, seed_cells(seeds)),
+            ("problems", DIFFERENCE, tested_cells(problems)),
+        )
+    ]
+    return "\n\n".join([*tables, RULE])
 
 
 def draw(groups: dict[str, list[Record]]) -> Figure:
@@ -136,8 +146,8 @@ def report(results: Sequence[Record]) -> tuple[str, Figure]:
     text = (
         "First evaluation → last, on 32 held-out problems with 8 responses each; mean ± standard"
         " error over seeds; the last three columns are means over a run's iterations.\n\n"
-        f"{as_table(groups)}\n\nFinal pass@1 of runs of one age, paired by seed (Student's t) and,"
-        " from these very seeds, by problem; Holm's correction within each column of p."
+        f"{as_table(groups)}\n\nFinal pass@1 of runs of one age, over seeds and, from these"
+        " very seeds, by problem; Holm's correction within each table."
         f"\n\n{shifts_table(groups)}"
     )
     return text, draw(groups)

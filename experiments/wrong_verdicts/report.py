@@ -9,21 +9,26 @@ from matplotlib.figure import Figure
 from experiments.curves import style_of
 from experiments.study import Study
 from experiments.tables import (
-    DIFFERENCE,
+    OVER_SEEDS,
+    RULE,
     as_markdown,
     by_seed,
     ends,
     group_by,
+    seed_cells,
     table_by,
-    tested_cells,
 )
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean, mean_and_error
+from r1lit.metrics.seeds import paired_shift
 
-_, final = ends("pass_at_1")
+before, final = ends("pass_at_1")
 CONTROL = "none"
 REWARD = "mistaken_verdict"
+RATES = (25, 50, 75)
+ALIKE = 0.05
+"""Of pass@1: a difference that matters to nobody here."""
 KINDS = {
     "none": "no mistakes",
     "fp": "random false positives",
@@ -78,22 +83,48 @@ def as_table(results: Sequence[Record]) -> str:
 
 def shifts_table(results: Sequence[Record]) -> str:
     """Return each variant's final pass@1 less the control's and less the base's, paired by seed."""
-    control = {run["seed"]: final(run) for run in results if run["variant"] == CONTROL}
+    control = [run for run in results if run["variant"] == CONTROL]
+    known = {run["seed"] for run in control}
     names, shifts, gains = [], [], []
     for name, runs in group_by("variant", results).items():
         if name == CONTROL:
             continue
-        both = [run for run in runs if run["seed"] in control]
         names.append(name)
-        after = [final(run) for run in both]
-        shifts.append(by_seed(after, [control[run["seed"]] for run in both]))
-        gains.append(by_seed(after, [run["evaluations"][0]["pass_at_1"] for run in both]))
-    rows = [
-        [name, *cells, *own]
-        for name, cells, own in zip(names, tested_cells(shifts), tested_cells(gains), strict=True)
+        shifts.append(by_seed(runs, control, final))
+        both = [run for run in runs if run["seed"] in known]
+        gains.append(paired_shift([final(run) - before(run) for run in both]) if both[1:] else None)
+    tables = [
+        as_markdown(
+            ["verifier", f"{less}: {OVER_SEEDS[0]}", *OVER_SEEDS[1:]],
+            [[name, *cells] for name, cells in zip(names, seed_cells(found), strict=True)],
+        )
+        for less, found in ((f"less {CONTROL}", shifts), ("less the base", gains))
     ]
-    headings = ["verifier", *(f"less {CONTROL}: {DIFFERENCE[0]}", *DIFFERENCE[1:])]
-    return as_markdown([*headings, f"less the base: {DIFFERENCE[0]}", *DIFFERENCE[1:]], rows)
+    return "\n\n".join([*tables, RULE, kinds_table(results)])
+
+
+def kinds_table(results: Sequence[Record]) -> str:
+    """Return false positives less false negatives at each rate, and how alike they are shown to be.
+
+    The margin is the smallest within which two one-sided tests at 5 % hold the difference.
+    """
+    groups = group_by("variant", results)
+    found = {
+        rate: shift
+        for rate in RATES
+        if (shift := by_seed(groups.get(f"fp-{rate}", []), groups.get(f"fn-{rate}", []), final))
+    }
+    cells = seed_cells(list(found.values()))
+    rows = [
+        [f"fp-{rate} less fn-{rate}", *own, f"{shift.margin():.3f}"]
+        for (rate, shift), own in zip(found.items(), cells, strict=True)
+    ]
+    headings = ["one kind less the other", *OVER_SEEDS, "shown to be within"]
+    said = (
+        "*Shown to be within*: the smallest margin for which both one-sided tests reject at 5 %."
+        f" Kinds of mistakes would be called alike within {ALIKE}."
+    )
+    return f"{as_markdown(headings, rows)}\n\n{said}"
 
 
 def draw(results: Sequence[Record]) -> Figure:
@@ -148,7 +179,7 @@ def report(results: Sequence[Record]) -> tuple[str, Figure]:
     text = (
         "First evaluation → last, on 32 held-out problems with 8 responses each; mean ± standard"
         f" error over {num_seeds} seeds.\n\n{as_table(results)}\n\nFinal true pass@1, paired by"
-        " seed; Student's t over seeds, Holm's correction within each of the two columns.\n\n"
+        " seed.\n\n"
         f"{shifts_table(results)}"
     )
     return text, draw(results)

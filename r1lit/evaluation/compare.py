@@ -4,11 +4,18 @@
     r1lit-compare runs/aha                  # its last evaluation less its first
     r1lit-compare runs/aha@90 runs/aha@30   # those at two iterations
 
+Several seeds a side are compared over seeds (`r1lit.metrics.seeds`; needs the extra ``sweep``)::
+
+    r1lit-compare runs/objectives/grpo runs/objectives/dapo          # folders of seed-0, seed-1, …
+    r1lit-compare runs/forks/seed-*/grpo --less runs/forks/seed-*/same
+    r1lit-compare runs/objectives/grpo                # each seed's last evaluation less its first
+
 Each run is a folder of `r1lit test` or of a training run, whose last evaluation counts if none is
 named; a ``responses.jsonl``; or the output of ``r1lit-score`` for lines with ``uid``. It prints A
 less B: the mean difference of pass@1, its standard error and 95 % interval, and a p-value; see
 `r1lit.metrics.paired_difference`. The runs must hold the same problems; the number of responses
-to each may differ.
+to each may differ. Over seeds, a run is one number: the interval is Student's t, paired where both
+sides have the same seeds, which the last ``seed-<n>`` of a path names, and Welch's where not.
 """
 
 from __future__ import annotations
@@ -16,16 +23,24 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from statistics import pvariance
+from typing import TYPE_CHECKING
 
 from r1lit.console import run_script
 from r1lit.evaluation.records import Which, by_problem, read_evaluation
 from r1lit.files import JSONLFile, absent, defined, replace_json
 from r1lit.metrics import Difference, mean, paired_difference
+
+if TYPE_CHECKING:  # scipy takes a second to import, and may be absent
+    from r1lit.metrics.seeds import Shift
+
+SEED = re.compile(r"seed-(\d+)(?![^/])")
 
 
 def shares_right(run: Path, which: Which = "last") -> dict[str, float]:
@@ -117,46 +132,178 @@ def paired_samples(
     }
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """A run, and which of its evaluations."""
+
+    path: Path
+    which: Which = "last"
+
+
+def seeds_in(run: Evaluated) -> list[Evaluated]:
+    """Return the runs of a folder of ``seed-<n>`` folders, by number; any other run alone.
+
+    >>> seeds_in(Evaluated(Path("absent")))
+    [Evaluated(path=PosixPath('absent'), which='last')]
+    """
+    if not run.path.is_dir() or (run.path / "responses.jsonl").is_file():
+        return [run]
+    folders = [path for path in run.path.glob("seed-*") if SEED.fullmatch(path.name)]
+    folders.sort(key=lambda path: int(path.name.removeprefix("seed-")))
+    return [Evaluated(path, run.which) for path in folders] or [run]
+
+
+def pass_at_1_by_seed(runs: Sequence[Evaluated], side: str) -> tuple[dict[int, float], set[str]]:
+    """Return pass@1 of each run by its seed, and the problems; ``side`` is A or B.
+
+    Runs whose paths name no seed, or the same one twice, get numbers below 0 that no run of the
+    other side has, so that nothing is paired.
+
+    Raises:
+        ValueError: if the runs do not all hold the same problems.
+    """
+    shares = [shares_right(run.path, run.which) for run in runs]
+    for run, own in zip(runs, shares, strict=True):
+        if own.keys() != shares[0].keys():
+            raise ValueError(
+                f"run: {run.path} and {runs[0].path} hold other problems, {len(own)} and"
+                f" {len(shares[0])}; compare runs of the same problems"
+            )
+    named = [SEED.findall(run.path.as_posix()) for run in runs]
+    seeds = [int(found[-1]) for found in named if found]
+    if len(set(seeds)) < len(runs):
+        seeds = [-2 * i - (1 if side == "A" else 2) for i in range(len(runs))]
+    values = (mean(list(own.values())) for own in shares)
+    return dict(zip(seeds, values, strict=True)), set(shares[0])
+
+
+def compare_seeds(ours: Sequence[Evaluated], others: Sequence[Evaluated]) -> Shift:
+    """Return the difference over seeds of several runs' pass@1.
+
+    Raises:
+        ValueError: if scipy is missing, problems differ, or there are too few runs on a side.
+    """
+    if not find_spec("scipy"):
+        raise ValueError(
+            "scipy: not installed, and compares several seeds; pip install 'r1lit[sweep]'"
+        )
+    from r1lit.metrics.seeds import shift_over_seeds
+
+    (ours_S, problems), (others_S, same) = (
+        pass_at_1_by_seed(side, name) for side, name in ((ours, "A"), (others, "B"))
+    )
+    if problems != same:
+        missing = sorted(problems ^ same)
+        raise ValueError(
+            f"run: {ours[0].path} and {others[0].path} differ in {len(missing)} problems, the first"
+            f" {missing[0]!r}; compare runs of the same problems"
+        )
+    shift = shift_over_seeds(ours_S, others_S)
+    if shift is None:
+        raise ValueError(
+            f"runs: {len(ours)} and {len(others)} are too few to compare over seeds; give two seeds"
+            " that both sides have, or two runs on each side"
+        )
+    return shift
+
+
+def as_lines(shift: Shift, ours: str, others: str) -> str:
+    """Return what a difference over seeds says, and what so many seeds can tell."""
+    rule = "paired by seed" if shift.is_paired else "seeds not paired, Welch"
+    more = shift.seeds_to_settle()
+    settled = {0: "p is below 0.05 already", None: "over 1,000 more seeds would settle it"}.get(
+        more, f"{more} more seeds would settle it in 80 of 100 studies, if it is the true one"
+    )
+    return (
+        f"pass@1 of {ours} less {others}, {shift.num_seeds} seeds ({rule}):"
+        f" {100 * shift.mean:+.2f} points\n"
+        f"standard error {100 * shift.stderr:.2f}, 95 % interval {100 * shift.low:+.2f} to"
+        f" {100 * shift.high:+.2f} (Student's t over seeds)\n"
+        f"p = {shift.p_value:.4g}; the sign is wrong with probability"
+        f" {shift.p_wrong_sign:.2g} (flat prior)\n"
+        f"so many seeds see a difference of {100 * shift.detectable():.2f} points in 80 of 100"
+        f" studies; {settled}"
+    )
+
+
 def _keys(path: Path) -> set[str]:
     return set(next(iter(JSONLFile(path, "run").read()), {}))
 
 
-def _named(run: str) -> tuple[Path, Which]:
-    """Return the path and the evaluation of ``path`` or ``path@iteration``."""
+def _named(run: str) -> Evaluated:
+    """Return the run and the evaluation of ``path`` or ``path@iteration``."""
     path, _, iteration = run.rpartition("@")
     if iteration.isdecimal() and path and not Path(run).exists():
-        return Path(path), int(iteration)
-    return Path(run), "last"
+        return Evaluated(Path(path), int(iteration))
+    return Evaluated(Path(run))
 
 
-def main(args: Sequence[str] | None = None) -> Difference:
+def _sides(runs: Sequence[str], less: Sequence[str] | None) -> tuple[list[Evaluated], ...]:
+    """Return the runs of both sides, with folders of seeds expanded.
+
+    Raises:
+        ValueError: if it is not said which runs are compared with which.
+    """
+    if less is None and len(runs) > 2:
+        raise ValueError(f"runs: {len(runs)} are given; name those of the other side after --less")
+    names = [runs, less] if less is not None else [[run] for run in runs]
+    sides = [[one for run in side for one in seeds_in(_named(run))] for side in names]
+    if len(sides) == 1:
+        sides.append([replace(run, which="first") for run in sides[0]])
+    return tuple(sides)
+
+
+def _listed(runs: Sequence[str]) -> str:
+    return " … ".join([runs[0], runs[-1]] if len(runs) > 1 else runs)
+
+
+def main(args: Sequence[str] | None = None) -> Difference | Shift:
     """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
     parser = argparse.ArgumentParser(
         prog="r1lit-compare", description="Compare two evaluations of the same problems."
     )
-    parser.add_argument("a", metavar="RUN_A[@ITERATION]")
     parser.add_argument(
-        "b",
-        nargs="?",
-        metavar="RUN_B[@ITERATION]",
-        help="the first evaluation of RUN_A if left out",
+        "runs",
+        nargs="+",
+        metavar="RUN[@ITERATION]",
+        help="A, then B; B is the first evaluation of A if left out; folders of seed-<n> are seeds",
+    )
+    parser.add_argument(
+        "--less", nargs="+", metavar="RUN[@ITERATION]", help="the runs of B; those before are A's"
     )
     parser.add_argument("--seed", type=int, default=0, help="of bootstrap and permutation")
     parser.add_argument("--output", type=Path, default=None, metavar="OUT.json")
     given = parser.parse_args(args)
-    a, which_a = _named(given.a)
-    b, which_b = (a, "first") if given.b is None else _named(given.b)
-    result = compare_runs(a, b, seed=given.seed, which=(which_a, which_b))
-    less = f"{a}'s first evaluation" if given.b is None else given.b
+    ours, others = _sides(given.runs, given.less)
+    name = _listed(given.runs if given.less else given.runs[:1])
+    less = _listed(given.less or given.runs[1:]) or f"{name}'s first evaluation"
+    if len(ours) > 1 or len(others) > 1:
+        shift = compare_seeds(ours, others)
+        print(as_lines(shift, name, less))
+        if given.output is not None:
+            told = {"low": shift.low, "high": shift.high, "p_value": shift.p_value,
+                    "p_wrong_sign": shift.p_wrong_sign, "detectable": shift.detectable(),
+                    "more_seeds": shift.seeds_to_settle()}  # fmt: skip
+            replace_json(given.output, defined(asdict(shift) | told))
+        return shift
+    return _compare_problems(ours[0], others[0], (name, less), given)
+
+
+def _compare_problems(
+    ours: Evaluated, other: Evaluated, names: tuple[str, str], given: argparse.Namespace
+) -> Difference:
+    """Print, and write if asked to, the difference of two runs over problems."""
+    which = ours.which, other.which
+    result = compare_runs(ours.path, other.path, seed=given.seed, which=which)
     print(
-        f"pass@1 of {given.a} less {less}, {result.num_problems} problems:"
+        f"pass@1 of {names[0]} less {names[1]}, {result.num_problems} problems:"
         f" {100 * result.mean:+.2f} points\n"
         f"standard error {100 * result.stderr:.2f}, 95 % interval {100 * result.low:+.2f} to"
         f" {100 * result.high:+.2f} (bootstrap over problems)\n"
         f"p = {result.p_value:.4g} (paired permutation, two-sided); {result.better} problems"
         f" better, {result.worse} worse"
     )
-    samples = paired_samples(a, b, (which_a, which_b))
+    samples = paired_samples(ours.path, other.path, which)
     if samples:
         same, ratio = samples["same"], samples["variance_ratio"]
         print(

@@ -10,6 +10,7 @@ import pytest
 
 from r1lit.evaluation import compare
 from r1lit.evaluation.records import as_markdown, summarise
+from r1lit.metrics.seeds import paired_shift, welch_shift
 
 
 def record(uid: str, sample: int, key: str, **groups: Any) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def record(uid: str, sample: int, key: str, **groups: Any) -> dict[str, Any]:
 
 
 def run(folder: Path, **problems: str) -> Path:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     lines = [record(uid, g, key) for uid, keys in problems.items() for g, key in enumerate(keys)]
     (folder / "responses.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     return folder
@@ -150,3 +151,63 @@ def test_samples_that_go_together_save_variance(tmp_path, capsys):
     assert "87.5% of 8 verdicts are the same; sampling variance 0.43" in capsys.readouterr().out
     fewer = run(tmp_path / "c", p="Ab", q="AA")
     assert compare.paired_samples(a, fewer) == {}
+
+
+def seeds(folder: Path, rights: list[int], first: int = 0) -> Path:
+    """Write a run a seed, of ten problems; so many of them are right."""
+    for seed, num in enumerate(rights, start=first):
+        run(folder / f"seed-{seed}", **{f"p{i}": "A" if i < num else "b" for i in range(10)})
+    return folder
+
+
+def test_folders_of_seeds_are_compared_over_seeds(tmp_path, capsys):
+    """A less B is 0.2, 0.1 and 0.3: mean 0.2, error 0.0577, t with 2 degrees 4.303."""
+    a, b = seeds(tmp_path / "a", [6, 7, 9]), seeds(tmp_path / "b", [4, 6, 6])
+    found = compare.main([str(a), str(b), "--output", str(tmp_path / "out.json")])
+    assert found == paired_shift([0.6 - 0.4, 0.7 - 0.6, 0.9 - 0.6])
+    out = capsys.readouterr().out
+    assert "3 seeds (paired by seed): +20.00 points" in out
+    assert "95 % interval -4.84 to +44.84" in out and "the sign is wrong with probability" in out
+    assert "so many seeds see a difference of 32.64 points" in out, "5.653 errors of 0.0577"
+    assert f"{found.seeds_to_settle()} more seeds would settle it" in out
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written["more_seeds"] == found.seeds_to_settle() and written["num_seeds"] == 3
+
+
+def test_runs_are_paired_by_the_seed_that_their_paths_name(tmp_path, capsys):
+    a, b = seeds(tmp_path / "a", [6, 7, 9]), seeds(tmp_path / "b", [4, 6, 6])
+    ours = [str(path) for path in sorted(a.iterdir(), reverse=True)]
+    whole = compare.main([str(a), str(b)])
+    listed = compare.main([*ours, "--less", *map(str, sorted(b.iterdir()))])
+    assert listed == whole, "whatever the order they are named in"
+    apart = seeds(tmp_path / "c", [4, 6, 6], first=7)
+    assert compare.main([str(a), str(apart)]) == welch_shift([0.4, 0.6, 0.6], [0.6, 0.7, 0.9])
+    assert "seeds not paired, Welch" in capsys.readouterr().out
+    for fork, num in (("same", 4), ("grpo", 6)):
+        for seed in (0, 1):
+            problems = {f"p{i}": "A" if i < num + seed else "b" for i in range(10)}
+            run(tmp_path / f"seed-{seed}" / fork, **problems)
+    forks = [[str(tmp_path / f"seed-{s}" / fork) for s in (0, 1)] for fork in ("grpo", "same")]
+    found = compare.main([*forks[0], "--less", *forks[1]])
+    assert found.is_paired and found.mean == pytest.approx(0.2)
+
+
+def test_runs_that_cannot_be_compared_over_seeds_are_refused(tmp_path):
+    a, b = seeds(tmp_path / "a", [6, 7]), seeds(tmp_path / "b", [4])
+    with pytest.raises(ValueError, match="runs: 2 and 1 are too few to compare over seeds"):
+        compare.main([str(a), str(b)])
+    with pytest.raises(ValueError, match="runs: 3 are given; name those of the other side after"):
+        compare.main([str(a), str(b), str(b)])
+    run(b / "seed-1", q="A")  # of another problem
+    with pytest.raises(ValueError, match="hold other problems, 1 and 10"):
+        compare.main([str(a), str(b)])
+    run(tmp_path / "c" / "seed-0", q="A"), run(tmp_path / "c" / "seed-1", q="b")
+    with pytest.raises(ValueError, match="differ in 11 problems, the first 'p0'"):
+        compare.main([str(a), str(tmp_path / "c")])
+
+
+def test_without_scipy_the_error_says_what_to_install(tmp_path, monkeypatch):
+    a, b = seeds(tmp_path / "a", [6, 7]), seeds(tmp_path / "b", [4, 5])
+    monkeypatch.setattr(compare, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'r1lit\[sweep\]'"):
+        compare.main([str(a), str(b)])

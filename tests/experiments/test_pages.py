@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from importlib import import_module
@@ -15,6 +16,7 @@ from experiments import page
 from experiments.report import write_report
 from experiments.stages_skipped.__main__ import report as stages_skipped
 from experiments.sweep import read_sweep
+from experiments.tables import OVER_SEEDS, RULE, all_pairs
 from r1lit.files import read_records
 
 EXPERIMENTS = ROOT / "experiments"
@@ -74,6 +76,32 @@ def test_the_second_table_of_a_page(name: str) -> None:
 @pytest.mark.parametrize("name", [*OLDER, *LESS, "r1", "r1/reasoning", "paper"])
 def test_a_page_has_a_place_for_its_tables(name: str) -> None:
     assert "filled" in page.fill_in(readme(name), "filled")
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_the_pairs_of_an_older_page(name: str) -> None:
+    assert f"{all_pairs(read_records(EXPERIMENTS / name / page.RAW))}\n" in readme(name)
+
+
+def test_the_rule_stands_on_every_page_with_differences_over_seeds() -> None:
+    pages = [path.read_text() for path in EXPERIMENTS.rglob("README.md")]
+    over_seeds = [text for text in pages if " | ".join(OVER_SEEDS[1:]) in text]
+    assert len(over_seeds) > 20 and all(RULE in text for text in over_seeds)
+    named = [text for text in pages if "All pairs, over seeds: " in text]
+    assert all(RULE in text for text in named), "pairs are compared in one way"
+
+
+def test_intervals_over_seeds_are_computed_in_one_place() -> None:
+    """Student's t is in the two files that own it: everything else calls them."""
+    own = {"r1lit/metrics/seeds.py", "experiments/sequential.py"}
+    calls = re.compile(r"\b(ttest_\w+|nct|stats\.t|t\.(ppf|isf|sf|cdf|interval))\b|4\.30|2\.776")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("r1lit", "experiments", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        if calls.search(path.read_text())
+    }
+    assert found == own
 
 
 def test_every_page_with_results_is_among_these() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.repair import report
+from experiments.tables import RULE
 from r1lit.files import write_records
 
 
@@ -46,12 +47,16 @@ def test_samples_count_for_every_stage_that_used_them(tmp_path: Path):
     assert report.sampled(tmp_path, "sft")["kept"] == 7
 
 
-def test_differences_pair_the_repositories_of_all_seeds():
+def test_differences_are_over_seeds_and_over_repositories():
     shares = {"a": 0.0, "b": 0.5}
-    rows = [{"stage": "base", "seed": seed, "shares": shares} for seed in (0, 1)]
+    more = {uid: share + 0.5 for uid, share in shares.items()}
+    rows = [{"stage": "base", "seed": s, "shares": shares, "right": 0.25} for s in (0, 1)]
     rows += [
-        {"stage": "sft", "seed": s, "shares": {k: v + 0.5 for k, v in shares.items()}}
-        for s in (0, 1)
+        {"stage": "sft", "seed": s, "shares": more, "right": right}
+        for s, right in ((0, 0.7), (1, 0.8))
     ]
-    lines = report.differences(rows).splitlines()
+    over_seeds, rule, over_repositories = report.differences(rows).split("\n\n")
+    # 0.45 and 0.55: a standard error of 0.05 with one degree of freedom, 12.706
+    assert "+0.500 (-0.135 to +1.135)" in over_seeds and rule == RULE
+    lines = over_repositories.splitlines()
     assert len(lines) == 3 and "+0.500 (+0.500 to +0.500)" in lines[2] and lines[2].endswith("2 |")

@@ -14,7 +14,7 @@ from experiments.fingerprint import begin
 from experiments.page import END, START, fill_in
 from experiments.report import as_table
 from experiments.sweep import read_sweep
-from experiments.tables import all_pairs, as_markdown, paired_table
+from experiments.tables import RULE, all_pairs, as_markdown, paired_table
 from r1lit.files import read_records
 from r1lit.metrics import mean, mean_and_error
 
@@ -102,13 +102,13 @@ def cells(row):
 def test_all_pairs_are_compared_over_seeds_and_corrected():
     """Means 0.5, 0.7 and 0.51 with an error of 0.0058 each: 0.2 apart is clear, 0.01 is not."""
     results = [
-        result(name, seed, [0.1, mean + d], [5, 6])
-        for name, mean in (("a", 0.5), ("b", 0.7), ("c", 0.51))
+        result(name, place + seed, [0.1, mean + d], [5, 6])
+        for place, name, mean in ((0, "a", 0.5), (10, "b", 0.7), (20, "c", 0.51))
         for seed, d in enumerate((-0.01, 0.0, 0.01))
     ]
     text = all_pairs([*results, result("alone", 0, [0.1, 0.9], [5, 6])])
     assert text.startswith("All pairs, over seeds: 2 of 3 clear after Holm's correction.")
-    first, second, third = text.splitlines()[4:]
+    first, second, third = text.splitlines()[4:7]
     # 0.2 / 0.00816 = 24.5 with 4 degrees of freedom; 2.776 x 0.00816 = 0.0227
     assert first.startswith("| b − a | +0.200 (+0.177 to +0.223) | 1.6e-05 | 4.9e-05 |")
     assert second.startswith("| c − b | -0.190") and third.startswith("| c − a | +0.010 (-0.013 to")
@@ -118,12 +118,39 @@ def test_all_pairs_are_compared_over_seeds_and_corrected():
         for seed in (0, 1)
     ]
     shown = all_pairs(many).splitlines()
-    assert len(shown) == 4 + 30 + 2 and shown[-1] == "The other 6 pairs have a larger p."
+    assert len(shown) == 4 + 30 + 4 and shown[-3] == "The other 6 pairs have a larger p."
+    assert shown[-1] == RULE
     assert all_pairs(RESULTS) == "", "one of them has a single seed"
     elsewhere = [result("d", seed, [0.1, 0.9], [5, 6]) | {"shares": {"q": 1.0}} for seed in (0, 1)]
     assert all_pairs([*results, *elsewhere]) == all_pairs(results), "d was asked other problems"
     other = [{"variant": "e", "seed": seed, "final": {"loss": 0.5 + seed}} for seed in (0, 1)]
     assert all_pairs([*results, *other]) == all_pairs(results), "a loss is no pass@1"
+
+
+def test_pairs_with_the_same_seeds_are_paired():
+    """b less a is 0.03, 0.05 and 0.04: an error of 0.0058 with 2 degrees, though seeds vary by 0.2.
+
+    2 degrees at 80 % need 5.65 errors: 0.033 is seen, and 0.04 is clear; half of p is 0.01.
+    """
+    finals = {"a": (0.3, 0.5, 0.7), "b": (0.33, 0.55, 0.74)}
+    results = [
+        result(name, seed, [0.1, value], [5, 6])
+        for name, values in finals.items()
+        for seed, value in enumerate(values)
+    ]
+    said, _, headings, _, row, _, rule = all_pairs(results).splitlines()
+    assert said == "All pairs, over seeds: 1 of 1 clear after Holm's correction." and rule == RULE
+    assert cells(headings)[-3:] == ["seen", "sign wrong", "more seeds"]
+    assert cells(row) == [
+        "b − a",
+        "+0.040 (+0.015 to +0.065)",
+        "0.02",
+        "0.02",
+        "0.033",
+        "0.01",
+        "0",
+    ]
+    assert "| b | 3 | +0.040 (+0.015 to +0.065) | – | – | – |" in paired_table(results)
 
 
 def test_many_variants_are_a_row_each_after_training():
@@ -287,12 +314,18 @@ def test_variants_are_paired_by_seed_and_by_problem(sweep_file):
     # by seed: 0.75 - 0.5 and 0.5 - 0.25: 0.25 ± 0. Two problems differ by 0.5 each: of their four
     # sign patterns two lie as far out
     name, num, score, interval, p, better = cells(last)
-    assert (name, num, score, p, better) == ("dr", "2", "+0.250 ± 0.000", "0.5", "2, 0 of 4")
+    assert (name, num, score, p, better) == (
+        "dr",
+        "2",
+        "+0.250 (+0.250 to +0.250)",
+        "0.5",
+        "2, 0 of 4",
+    )
     low, high = (float(end) for end in interval.split(" to "))
     assert 0 <= low < 0.25 < high <= 0.5
     # the other way round, and against a variant without runs
-    assert cells(paired_table(results, "dr").splitlines()[-1])[2] == "-0.250 ± 0.000"
+    assert cells(paired_table(results, "dr").splitlines()[-1])[2] == "-0.250 (-0.250 to -0.250)"
     assert paired_table(results, "none") == ""
     # where a run kept no responses, seeds are compared still
     results[-1]["shares"] = None
-    assert cells(paired_table(results).splitlines()[-1])[2:4] == ["+0.250 ± 0.000", "–"]
+    assert cells(paired_table(results).splitlines()[-1])[2:4] == ["+0.250 (+0.250 to +0.250)", "–"]

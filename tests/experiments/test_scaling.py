@@ -62,8 +62,8 @@ def known_results() -> list[dict[str, object]]:
 def test_table_and_figure_of_known_recipes() -> None:
     results = known_results()
     table = as_table(results)
-    assert "| recipe 0 | 2 | 0.90" in table and table.count(" over 2 seeds.") == 3
-    assert "- A of recipe 1 less recipe 0: -0.4" in table
+    assert "| recipe 0 | 2 | 0.90" in table and table.count("| A of recipe") == 3
+    assert "| A of recipe 1 less recipe 0 | -0.4" in table
     assert [axes.get_title("left") for axes in draw(results).axes] == [
         "recipe 0", "recipe 1", "recipe 2",
     ]  # fmt: skip

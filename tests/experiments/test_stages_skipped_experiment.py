@@ -112,7 +112,7 @@ def test_differences_are_paired_by_seed():
         for whole, less in ((0.9, 0.8), (0.8, 0.68))
     ]
     lines = differences(summaries).splitlines()
-    assert len(lines) == 2 + 4  # the one stage that both have, four measures
+    assert len(lines) == 2 + 4 + 2  # the one stage that both have, four measures; the rule
     assert lines[2].startswith("| no-rl-1: r1 | reasoning_pass_at_1 | -0.110 (-0.237 to +0.017) |")
     assert differences(summaries[:1]) == ""
 

@@ -19,6 +19,7 @@ from experiments.process_rewards.process_bench import report as process_bench
 from experiments.prompt_difficulty import report as prompt_difficulty
 from experiments.reward_hacking.report import MEASURES, YLABELS
 from experiments.sweep import read_sweep
+from experiments.tables import RULE
 from experiments.third_language import by_language
 from experiments.wrong_verdicts import report as wrong_verdicts
 from experiments.wrong_verdicts.rewards import MistakenVerdict
@@ -69,17 +70,19 @@ def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_th
     of = [(result, tmp_path) for result in results]
     finished = SimpleNamespace(finished=lambda: of, point=sweep.point)
     rows = jump.as_table(jump.count(finished)).splitlines()
-    assert [row.split(" | ")[0] for row in rows[2:]] == [
+    assert rows[-1] == RULE
+    assert [row.split(" | ")[0] for row in rows[2:-2]] == [
         "| pass@1", "| pass@1, attempts 3-5", "| pass@1, attempts 12-23", "| cons@k",
         "| tokens per response", "| reflection words per response",
     ]  # fmt: skip
     assert rows[4].startswith(
         "| pass@1, attempts 12-23 | 0.000 ± 0.000 | 0.400 ± 0.000 | 0.760 ± 0.010 | 0.550 ± 0.000"
-        " | +0.210 (+0.083 to +0.337) | 0.03 |"
+        " | +0.21 (+0.0829 to +0.337) | 0.03 |"
     )
     assert rows[6].startswith("| tokens per response | 100 ± 0 | 200 ± 0 | 225 ± 0 | 225 ± 0 | +0")
     one_seed = [r for r in jump.count(finished) if r["seed"] == 0]
-    assert all(row.endswith("| – | – | – |") for row in jump.as_table(one_seed).splitlines()[2:])
+    alone = jump.as_table(one_seed).splitlines()[2:-2]
+    assert all(row.endswith(" | –" * 6 + " |") for row in alone)
     with pytest.raises(ValueError, match="no point is finished"):
         jump.count(replace(sweep, output=tmp_path))
 
@@ -208,11 +211,14 @@ POINTS = [
 
 
 def test_differences_are_of_the_ends_less_the_first_variant():
-    _, _, truth, score = by_source.differences(POINTS).splitlines()
-    # means 0.3 and 0.5, variance 0.02 of each two: a standard error of sqrt(0.02) with 2 degrees of
-    # freedom, whose 97.5 % point is 4.3027
-    assert truth.startswith("| early | truth | -0.200 (-0.808 to +0.408) | 0.29 | 0.29 |")
+    _, _, truth, score, _, rule = by_source.differences(POINTS).splitlines()
+    # 0.4 - 0.4 and 0.2 - 0.6: mean -0.2, standard error 0.2 with one degree of freedom, whose
+    # 97.5 % point is 12.706 and whose power is 80 % at 16.334 standard errors
+    assert truth.startswith(
+        "| early | truth | -0.200 (-2.741 to +2.341) | 0.5 | 0.5 | 3.267 | 0.25"
+    )
     assert score.startswith("| early | score | +2.100 (+0.829 to +3.371) |")
+    assert rule == RULE
     assert by_source.differences(POINTS[:2]) == ""
     assert by_source.differences([POINTS[0], POINTS[2]]) == ""
 

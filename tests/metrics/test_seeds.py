@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.significance import Shift, holm, paired_shift, welch_shift
+from r1lit.metrics.seeds import Shift, holm, paired_shift, shift_over_seeds, welch_shift
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,49 @@ def test_one_run_says_nothing_of_others(make):
 def test_what_is_no_number_is_not_corrected():
     with pytest.raises(ValueError, match="are not all numbers"):
         holm([0.01, math.nan])
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "effect"), [(3, 3.26404), (5, 1.68200), (10, 0.99579), (20, 0.66077)]
+)
+def test_what_can_be_seen_is_the_effect_size_of_power_tables(num_seeds, effect):
+    """Two-sided one-sample t test at 5 %, power 0.8: what G*Power and R's pwr.t.test print."""
+    shift = Shift(mean=0.0, stderr=1 / math.sqrt(num_seeds), df=num_seeds - 1)
+    assert shift.detectable() == pytest.approx(effect, rel=1e-3)
+    normal = Shift(mean=0.0, stderr=1.0, df=math.inf)
+    assert normal.detectable() == pytest.approx(1.95996 + 0.84162, rel=1e-4)
+    assert Shift(mean=0.1, stderr=0.0, df=2).detectable() == 0.0
+
+
+@pytest.mark.long
+def test_what_can_be_seen_is_found_in_four_of_five_simulated_studies():
+    random = np.random.default_rng(3)
+    of_three = paired_shift([-1.0, 0.0, 1.0])
+    rows = random.normal(of_three.detectable(), 1.0, size=(3000, 3)).tolist()
+    found = [paired_shift(row).p_value < 0.05 for row in rows]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.025)
+
+
+def test_more_seeds_are_as_many_as_give_the_power():
+    unclear = paired_shift([0.3, -0.1, 0.2, 0.0])  # mean 0.1, deviation 0.1826: effect 0.5477
+    assert unclear.p_value > 0.05 and unclear.p_wrong_sign == unclear.p_value / 2
+    whole = unclear.num_seeds + unclear.seeds_to_settle()
+    assert whole == 29, "R: power.t.test(delta=0.1, sd=0.1826, power=0.8, type='one') is 28.2"
+    assert paired_shift([0.1, 0.11, 0.12]).seeds_to_settle() == 0
+    assert paired_shift([0.1, -0.1]).seeds_to_settle() is None, "there is nothing to find"
+    assert paired_shift([1.001, -1.0]).seeds_to_settle() is None, "over a thousand"
+    either = welch_shift([0.0, 0.2, 0.4], [0.2, 0.4, 0.6])  # effect 1: 17 on either side
+    assert either.num_seeds + either.seeds_to_settle() == 17
+
+
+def test_the_rule_pairs_where_both_sides_have_the_same_seeds():
+    ours, others = {0: 0.3, 1: 0.5, 2: 0.7}, {2: 0.6, 1: 0.4, 0: 0.25, 9: 0.0}
+    assert shift_over_seeds(ours, others) == paired_shift([0.3 - 0.25, 0.5 - 0.4, 0.7 - 0.6])
+    apart = {seed + 10: value for seed, value in others.items()}
+    assert shift_over_seeds(ours, apart) == welch_shift(list(apart.values()), list(ours.values()))
+    assert shift_over_seeds(ours, {0: 0.1}) is None and shift_over_seeds({}, {}) is None
+
+
+def test_a_margin_is_the_smallest_that_is_shown():
+    shift = paired_shift([0.01, -0.02, 0.03, 0.0])
+    assert shift.is_within(shift.margin() + 1e-9) and not shift.is_within(shift.margin() - 1e-9)

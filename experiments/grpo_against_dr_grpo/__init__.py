@@ -1,0 +1,1 @@
+"""GRPO against Dr. GRPO, from the rows of four studies."""

@@ -1,0 +1,1 @@
+"""Fine-tuning on own right answers against RL, from the rows of four studies."""
