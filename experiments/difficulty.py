@@ -141,7 +141,8 @@ class Ranking:
     """Measures tasks with one model.
 
     Args:
-        model: a Hugging Face folder, or a name on the hub, with a chat template.
+        model: a Hugging Face folder, or a name on the hub; of one without a chat template, a base
+            model, the prompt is R1-Zero's.
         sampling: how responses are sampled.
         num_samples: responses to a problem.
         wording: put around each question; it holds {question}.
@@ -165,11 +166,10 @@ class Ranking:
         self.seed = seed
 
     def prompts(self, problems: Sequence[Problem]) -> list[tuple[int, ...]]:
-        """Return the problems' questions in the chat template, as token ids."""
-        texts = [
-            prompt_text(self.tokenizer, CHAT, self.wording.replace("{question}", problem.question))
-            for problem in problems
-        ]
+        """Return the problems' questions in the model's template, as token ids."""
+        template = CHAT if self.tokenizer.chat_template else "r1_zero"
+        asked = [self.wording.replace("{question}", problem.question) for problem in problems]
+        texts = [prompt_text(self.tokenizer, template, question) for question in asked]
         return encode_prompts(self.tokenizer, texts)
 
     def measure(self, problems: Sequence[Problem], grader: Grader) -> dict[str, Any]:

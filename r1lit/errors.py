@@ -69,6 +69,18 @@ def in_one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" with the known name closest to ``name``; "" if none is close.
+
+    >>> did_you_mean("maths", ["math", "code"]), did_you_mean("x", ["math", "code"])
+    ('; did you mean math?', '')
+    """
+    candidates = list(known)
+    longer = [c for c in candidates if name and c.lower().startswith(name.lower())]
+    close = difflib.get_close_matches(name, candidates, n=1) or longer
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def hint(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean …?" with the known name closest to ``name``, or the known ones.
 
@@ -76,10 +88,8 @@ def hint(name: str, known: Iterable[str]) -> str:
     ('; did you mean max_epochs?', '; there are max_epochs, min_steps')
     """
     candidates = list(known)
-    longer = [c for c in candidates if name and c.lower().startswith(name.lower())]
-    close = difflib.get_close_matches(name, candidates, n=1) or longer
-    if close:
-        return f"; did you mean {close[0]}?"
+    if close := did_you_mean(name, candidates):
+        return close
     return f"; there are {', '.join(candidates)}" if 0 < len(candidates) <= 12 else ""
 
 

@@ -36,6 +36,32 @@ INSTALL = {
 """Packages of r1lit's extras -> the extra."""
 
 
+OTHER_WORDS = {
+    "learning_rate": "model.optimizer.init_args.lr",
+    "lr": "model.optimizer.init_args.lr",
+    "weight_decay": "model.optimizer.init_args.weight_decay",
+    "batch_size": "model.train_batch_size",
+    "mini_batch_size": "model.train_batch_size",
+    "per_device_train_batch_size": "model.micro_batch_tokens",
+    "gradient_accumulation_steps": "model.micro_batch_tokens",
+    "num_generations": "data.rollout.group_size",
+    "group_size": "data.rollout.group_size",
+    "epochs": "trainer.max_epochs",
+    "num_train_epochs": "trainer.max_epochs",
+    "max_steps": "data.num_iterations",
+    "num_steps": "data.num_iterations",
+    "temperature": "model.sampling.temperature",
+    "top_p": "model.sampling.top_p",
+    "max_tokens": "model.sampling.max_tokens",
+    "max_completion_length": "model.sampling.max_tokens",
+    "max_new_tokens": "model.sampling.max_tokens",
+    "max_prompt_length": "data.prompts.max_tokens",
+    "model_name_or_path": "model.policy",
+    "output_dir": "run",
+}
+"""What other programs call keys: the key here."""
+
+
 def class_paths() -> dict[str, str]:
     """Return the public classes of r1lit: name -> class path."""
     found: dict[str, str] = {}
@@ -157,13 +183,16 @@ class Refused:
         if not where:
             if group == "trainer":
                 raise ValueError(f"{path}: the trainer has no such key{hint(last, own)}")
-            right = hint(name.split(".")[0], dict.fromkeys(key.split(".")[0] for key in kinds))
-            raise ValueError(f"{path}: there is no such key{right}")
+            first = name.split(".")[0]
+            right = hint(first, dict.fromkeys(key.split(".")[0] for key in kinds))
+            raise ValueError(f"{path}: there is no such key{_in_other_words(first) or right}")
         close = difflib.get_close_matches(last, own or kinds, n=1)
         right = hint(last, own) if own else hint(name, kinds)
         whole = [key for key in elsewhere if f".{key}".endswith(f".{name}")]
         if elsewhere and (whole or not close):
             right = f"; did you mean {min(elsewhere, key=lambda key: name not in key)}?"
+        if not close and not elsewhere:
+            right = _in_other_words(last) or right
         raise ValueError(f"{path}: {owner} has no such key{right}")
 
     def _of_section(self, section: str) -> dict[str, Any]:
@@ -236,6 +265,12 @@ class Refused:
         if is_class and not is_of_kind:
             wanted = " or ".join(base.__name__ for base in bases)
             raise ValueError(f"{where}: {path} is not of a kind of {wanted}")
+
+
+def _in_other_words(name: str) -> str:
+    """Return "; did you mean …?" for a word, or a slip of one, that another program has."""
+    close = difflib.get_close_matches(name, OTHER_WORDS, n=1, cutoff=0.8)
+    return f"; did you mean {OTHER_WORDS[close[0]]}?" if close else ""
 
 
 CONFIGURATION = "name a configuration, as -c r1lit:mini/r1_zero.yaml"

@@ -44,6 +44,10 @@ COMPOSITIONS = [
     ("real.yaml",),  # runs in tests/experiments/test_real_model.py
     # one GPU; these run small in tests/experiments/test_real_model.py
     ("data/math.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "real/qwen3_0.6b_math.yaml"),
+    *[
+        ("data/gsm8k.yaml", "r1_zero.yaml", "real/qwen2.5_0.5b_gsm8k.yaml", f"hardware/{name}.yaml")
+        for name in ("one_gpu_24gb", "one_gpu_48gb")
+    ],
     ("data/gsm8k.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "real/qwen2.5_0.5b_gsm8k.yaml"),
     ("mini/r1_zero.yaml",),
     *[(f"r1/{name}",) for name in SMALL],

@@ -31,7 +31,7 @@ LAYERS = (
     {"groups"},
     {"batches", "supervised_batches", "ranks", "seeding", "files", "refused"},
     {"console"},
-    {"problems", "user_code"},
+    {"problems", "sigterm", "user_code"},
     {"errors", "moved_keys"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}

@@ -15,3 +15,4 @@ from .rollout_metrics import (
     ResponseLength as ResponseLength,
 )
 from .schedule import EvaluateFirst as EvaluateFirst, ReferenceRefresh as ReferenceRefresh
+from .start_checks import StartChecks as StartChecks

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import pickle
 import shutil
-import signal
-import sys
-import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -27,11 +26,16 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 from safetensors import SafetensorError
+from torch.utils._pytree import tree_leaves
 
 from r1lit.callbacks.base import finished_iterations, folder_of, run_folder
+from r1lit.callbacks.interruption import Interruption
 from r1lit.errors import check_at_least
-from r1lit.files import beside, naming, put_back, remove, replace_json, replace_path
+from r1lit.files import beside, naming, put_back, remove, replace_file, replace_json, replace_path
 from r1lit.policy.loading import torch_dtype
+
+KEPT_BYTES = 2_000_000_000
+KEPT_SHARE = 0.05
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -47,11 +51,19 @@ class IterationCheckpoint(ModelCheckpoint):
     folder and may copy from there, so a kill can tear the file it replaces). Neither then nor on
     resume is all of it in memory at once (``StreamedCheckpointIO``).
 
+    Ctrl-C lets the iteration finish and saves it. SIGTERM does so too if the iteration ends within
+    ``grace_s`` seconds. If it does not, and ``last.ckpt`` is not of the iteration before, a copy
+    that was kept in memory is written. One is kept after iterations that are not saved and take
+    more than half of ``grace_s``, where it has at most ``KEPT_BYTES`` and copying takes at most
+    ``KEPT_SHARE`` of the run's time.
+
     Args:
         dirpath: Where; ``checkpoints`` in the run folder if left out.
         every_n_iterations: How often to replace ``last.ckpt``.
         keep_every_n_iterations: Also keep ``iteration-<finished>.ckpt`` at these multiples, which
             must be multiples of ``every_n_iterations``.
+        grace_s: Seconds that an iteration may take after SIGTERM. The run then ends within ten
+            seconds; set more where the scheduler sends SIGKILL later.
 
     Raises:
         ValueError: If another run is training in the folder, the intervals do not fit, or the
@@ -64,8 +76,10 @@ class IterationCheckpoint(ModelCheckpoint):
         dirpath: str | None = None,
         every_n_iterations: int = 1,
         keep_every_n_iterations: int | None = None,
+        grace_s: float = 5.0,
     ) -> None:
         check_at_least("every_n_iterations", every_n_iterations, 1)
+        check_at_least("grace_s", grace_s, 0)
         if keep_every_n_iterations is not None and (
             keep_every_n_iterations < 1 or keep_every_n_iterations % every_n_iterations
         ):
@@ -78,8 +92,9 @@ class IterationCheckpoint(ModelCheckpoint):
         self.keep_every_n_iterations = keep_every_n_iterations
         self._due_after_validation = False
         self._lock: FileLock | None = None
-        self._is_interrupted = False
-        self._on_ctrl_c: Any = None
+        self._kept: bytes | None = None
+        self._kept_at = self._kept_cost = self._began_at = 0.0
+        self._interruption = Interruption(grace_s, self._save_kept)
 
     state_key = pl.Callback.state_key  # ModelCheckpoint's would change with the settings
 
@@ -95,7 +110,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Let other runs have the folder."""
         super().teardown(trainer, pl_module, stage)
         self._release_folder()
-        self._stop_listening()
+        self._interruption.stop()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
@@ -103,8 +118,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Let other runs have the folder."""
         super().on_exception(trainer, pl_module, exception)
         self._release_folder()
-        if not isinstance(exception, KeyboardInterrupt):  # Lightning ignores a second one from here
-            self._stop_listening()
+        self._interruption.stop()
 
     def _release_folder(self) -> None:
         if self._lock is not None:
@@ -141,36 +155,26 @@ class IterationCheckpoint(ModelCheckpoint):
             progress["is_last_batch"] = progress["current"]["ready"] >= num_batches
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
+        """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it.
+
+        Raises:
+            ValueError: if there is no room for a checkpoint.
+        """
         super().on_train_start(trainer, pl_module)
+        if trainer.is_global_zero and not _is_trial(trainer):
+            refuse_full_disk(trainer, self._last_path().parent)
         if trainer.ckpt_path is None and trainer.is_global_zero and not _is_trial(trainer):
             old = self._last_path()
             if old.exists():
                 replace_path(old, old.with_stem("previous"))
-        self._listen(trainer)
+        self._kept = None
+        if not _is_trial(trainer):
+            self._interruption.listen(trainer)
 
-    def _listen(self, trainer: pl.Trainer) -> None:
-        """On Ctrl-C finish the iteration and save it, where one process trains."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or trainer.world_size > 1 or _is_trial(trainer):
-            return
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
-            return
-        self._is_interrupted = False
-
-        def finish_first(*_: Any) -> None:
-            if self._is_interrupted:
-                raise KeyboardInterrupt
-            self._is_interrupted = True
-            words = "interrupted: finishing the iteration and saving it; Ctrl-C again ends at once"
-            print(words, file=sys.stderr, flush=True)
-
-        self._on_ctrl_c = signal.signal(signal.SIGINT, finish_first)
-
-    def _stop_listening(self) -> None:
-        if self._on_ctrl_c is not None:
-            signal.signal(signal.SIGINT, self._on_ctrl_c)
-            self._on_ctrl_c = None
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Let a signal wait for the end of the iteration from now on."""
+        self._began_at = time.monotonic()
+        self._interruption.is_begun = True
 
     def on_train_batch_end(
         self,
@@ -183,9 +187,10 @@ class IterationCheckpoint(ModelCheckpoint):
         """Save if a checkpoint is due and no evaluation comes first."""
         loop = trainer.fit_loop.epoch_loop
         num_finished = loop.total_batch_idx + 1
-        last = loop.batch_progress.is_last_batch or trainer.should_stop or self._is_interrupted
-        if _is_trial(trainer) or not (last or num_finished % self.every_n_iterations == 0):
+        if _is_trial(trainer):
             return
+        last = loop.batch_progress.is_last_batch or trainer.should_stop
+        due = last or num_finished % self.every_n_iterations == 0
         counted = int(getattr(pl_module, "iteration", num_finished))
         if counted != num_finished:
             raise ValueError(
@@ -194,16 +199,25 @@ class IterationCheckpoint(ModelCheckpoint):
             )
         fetcher = trainer.fit_loop._data_fetcher
         assert fetcher is not None
+        due = self._interruption.heard() or due
         if loop._should_check_val_fx(fetcher) and sum(trainer.num_val_batches) > 0:
-            self._due_after_validation = True
-        else:
+            self._due_after_validation = due
+        elif due:
             self._save(trainer, num_finished)
+        else:
+            self._keep(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save if the iteration before this evaluation was due."""
-        if trainer.state.fn == TrainerFn.FITTING and self._due_after_validation:
-            self._due_after_validation = False
-            self._save(trainer, trainer.fit_loop.epoch_loop.total_batch_idx + 1)
+        """Save if the iteration before this evaluation was due, or a signal came meanwhile."""
+        num_finished = trainer.fit_loop.epoch_loop.total_batch_idx + 1
+        if trainer.state.fn != TrainerFn.FITTING or num_finished == 0 or _is_trial(trainer):
+            return
+        due = self._interruption.heard() or self._due_after_validation
+        self._due_after_validation = False
+        if due:
+            self._save(trainer, num_finished)
+        else:
+            self._keep(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save nothing more: the last iteration did."""
@@ -212,6 +226,13 @@ class IterationCheckpoint(ModelCheckpoint):
         """Save nothing more: the last iteration did."""
 
     def _save(self, trainer: pl.Trainer, num_finished: int) -> None:
+        with self._interruption.saving():
+            self._write(trainer, num_finished)
+            self._kept = None
+        if self._interruption.heard():
+            raise self._interruption.error
+
+    def _write(self, trainer: pl.Trainer, num_finished: int) -> None:
         last = self._last_path()
         temporary = trainer.strategy.broadcast(beside(last))
         self.last_model_path = str(last)
@@ -231,8 +252,31 @@ class IterationCheckpoint(ModelCheckpoint):
         trainer.strategy.barrier("IterationCheckpoint: renamed")
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = str(last)
-        if self._is_interrupted:
-            raise KeyboardInterrupt
+
+    def _keep(self, trainer: pl.Trainer) -> None:
+        """Copy what a checkpoint of now would hold, on the one rank that could write it alone."""
+        started, module = time.monotonic(), trainer.lightning_module
+        is_long = started - self._began_at > self._interruption.grace_s / 2
+        is_due = is_long and started - self._kept_at >= self._kept_cost / KEPT_SHARE
+        is_sharded = isinstance(trainer.strategy, ModelParallelStrategy)
+        # a checkpoint holds what is generated ahead, and waits for it
+        is_ahead = not getattr(module, "is_fresh", True)
+        if not (trainer.is_global_zero and is_due) or is_sharded or is_ahead:
+            return
+        content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        tensors = [leaf for leaf in tree_leaves(content) if isinstance(leaf, torch.Tensor)]
+        if sum(tensor.nbytes for tensor in tensors) <= KEPT_BYTES:
+            buffer = io.BytesIO()
+            torch.save(content, buffer)
+            with self._interruption.saving():
+                self._kept = buffer.getvalue()
+        self._kept_at = time.monotonic()
+        self._kept_cost = self._kept_at - started
+
+    def _save_kept(self) -> None:
+        """Write the copy, if there is one; called in another thread than the trainer's."""
+        if self._kept is not None:
+            replace_file(self._last_path(), self._kept)
 
     def last_path(self, trainer: pl.Trainer) -> Path | None:
         """Return where ``last.ckpt`` lies or will lie; None if there is no folder for it."""
@@ -253,6 +297,25 @@ class IterationCheckpoint(ModelCheckpoint):
     def _last_path(self) -> Path:
         assert self.dirpath is not None
         return Path(self.dirpath) / f"{self.CHECKPOINT_NAME_LAST}{self.FILE_EXTENSION}"
+
+
+def refuse_full_disk(trainer: pl.Trainer, folder: Path) -> None:
+    """Raise a ValueError if the disk has no room for a checkpoint, before anything is trained.
+
+    Its size is that of the module's weights, and of Adam's two moments where an optimiser has them.
+    """
+    state = trainer.lightning_module.state_dict().values()
+    size = sum(w.numel() * w.element_size() for w in state if isinstance(w, torch.Tensor))
+    for optimizer in trainer.optimizers:
+        for group in optimizer.param_groups:
+            if "betas" in group:
+                size += 2 * sum(w.numel() * w.element_size() for w in group["params"])
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise ValueError(
+            f"dirpath: {folder} has {free / 1e9:.2f} GB free and a checkpoint takes some"
+            f" {size / 1e9:.2f} GB; make room, or name another folder by --run"
+        )
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:
@@ -302,6 +365,7 @@ class StreamedCheckpointIO(TorchCheckpointIO):
         except (OSError, RuntimeError) as error:
             # torch's writer of archives raises its own error over the system's
             cause = error if isinstance(error, OSError) else error.__context__
+            path.unlink(missing_ok=True)  # half a checkpoint would fill the disk for good
             if not isinstance(cause, OSError):
                 raise
             kept = any(other != path for other in path.parent.glob("[!.]*.ckpt*"))

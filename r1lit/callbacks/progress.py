@@ -230,8 +230,15 @@ def as_lines(metrics: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *([f"{more} more with --verbose true"] if more else [])])
 
 
+WORTH_SAYING_S = 60.0
+
+
 class LastLines(Callback):
-    """Says at the end of a fit, of Ctrl-C or of an error what the run folder holds.
+    """Says after two iterations what all will take, and at the end what the run folder holds.
+
+    It is said at the end of a fit, of Ctrl-C or of an error. The time is this machine's: that of
+    the second iteration for each one that is left, since the first may compile, and that of the
+    last evaluation for each evaluation. A run of less than a minute more is not worth a line.
 
     The command line adds it to every run.
     """
@@ -240,6 +247,8 @@ class LastLines(Callback):
 
     def __init__(self) -> None:
         self._began = self._trained = False
+        self._num_made = 0
+        self._started = self._evaluation_started = self._evaluation_s = 0.0
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Come last, when everything is written."""
@@ -252,10 +261,35 @@ class LastLines(Callback):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the evaluation before the first iteration as begun."""
         self._began = True
+        self._evaluation_started = time.monotonic()
 
     def on_train_batch_start(self, *arguments: Any) -> None:
         """Note that there was something to train."""
         self._trained = True
+        self._started = time.monotonic()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
+        """Print after the second iteration of this process what the rest will take."""
+        self._num_made += 1
+        total = _num_iterations(trainer)
+        if self._num_made != 2 or math.isinf(total) or not trainer.is_global_zero:
+            return
+        each, finished = time.monotonic() - self._started, trainer.fit_loop.total_batch_idx + 1
+        interval = trainer.val_check_batch
+        num_evaluations = 0
+        if trainer.enable_validation and isinstance(interval, int) and self._evaluation_s:
+            num_evaluations = max(1, int(total) // interval - finished // interval)
+        seconds = each * (total - finished) + self._evaluation_s * num_evaluations
+        if seconds < WORTH_SAYING_S:
+            return
+        parts = f"{int(total) - finished} iterations of {each:.1f} s, as the second"
+        if num_evaluations:
+            parts += f", and {num_evaluations} evaluations of {self._evaluation_s:.1f} s"
+        print(
+            f"This machine has about {as_clock(seconds)} left: {parts}; longer ones take longer",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print where the results are."""
@@ -277,6 +311,7 @@ class LastLines(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print what ``r1lit validate`` comes to."""
+        self._evaluation_s = time.monotonic() - self._evaluation_started
         if trainer.state.fn == "validate" and trainer.is_global_zero:
             print(as_lines(trainer.callback_metrics), flush=True)
 

@@ -85,16 +85,20 @@ class RejectionSampling(Callback):
         self.card: dict[str, Any] | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check that the module writes responses.
+        """Check that the module writes responses, and have filters read what they need.
 
         Raises:
-            ValueError: if the module writes no responses to a folder.
+            ValueError: if the module writes no responses to a folder, or a filter's data are
+                missing.
         """
         if stage == "predict" and not isinstance(getattr(pl_module, "folder", None), RunFolder):
             raise ValueError(
                 f"callbacks: RejectionSampling curates what r1lit.modules.EvaluationModule"
                 f" generated, and the model is {type(pl_module).__name__}"
             )
+        for each in (*self.curation.filters, *self.curation.final_filters):
+            if stage == "predict" and trainer.is_global_zero:
+                each.read()
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Curate, on rank 0.

@@ -6,6 +6,7 @@ takes seconds.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -24,6 +25,8 @@ import r1lit
 from r1lit.cli.composition import SUBCOMMANDS, as_mapping, compose
 from r1lit.cli.ranks import ending_together
 from r1lit.console import run_script
+from r1lit.errors import did_you_mean
+from r1lit.sigterm import end_after
 
 if TYPE_CHECKING:
     from r1lit.cli.command import R1CLI
@@ -98,7 +101,9 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             print(f"r1lit {r1lit.__version__}")
             sys.exit(0)
         commands = ", ".join((*SUBCOMMANDS, *OTHERS, "--version"))
-        raise ValueError(f"{given[0]!r} is no command; there are {commands}")
+        own = OTHER_WORDS.get(given[0], given[0])
+        meant = f"; did you mean {own}?" if own in SUBCOMMANDS else did_you_mean(own, SUBCOMMANDS)
+        raise ValueError(f"{given[0]!r} is no command{meant}; there are {commands}")
     flag = next((arg for arg in given if arg in PLANS), None)
     if flag is not None:
         show_plan(given, flag)
@@ -118,6 +123,14 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         finally:
             gc.enable()
 
+
+OTHER_WORDS = {"train": "fit", "finetune": "fit", "sft": "fit", "grpo": "fit", "eval": "test",
+               "evaluate": "test", "benchmark": "test", "generate": "predict", "sample": "predict",
+               "infer": "predict"}  # fmt: skip
+"""What other programs call commands: the name here."""
+
+LEAVING_S = 3.0
+"""Seconds after SIGTERM that the functions have which libraries registered for the end."""
 
 PLANS = ("--list", "--dry-run")
 """Flags of ``r1lit test`` that say what suites would run, and run nothing."""
@@ -197,13 +210,23 @@ def hub_is_out_of_reach(host: str = "huggingface.co", wait_s: float = 2.0) -> bo
 
 
 def run() -> None:
-    """Run the console script; while it ends, Ctrl-C does nothing."""
+    """Run the console script; while it ends, Ctrl-C does nothing.
+
+    After SIGTERM the process ends without Python's own farewell, in which a thread that waits for a
+    server is waited for, and gloo takes its time with the connections of other ranks.
+    """
     try:
         name = sys.argv[1] if len(sys.argv) > 1 else ""
         if name in OTHERS:
             run_script(f"r1lit {name}", lambda: _run_other(OTHERS[name]))
         else:
             run_script("r1lit", main)
+    except SystemExit as stop:
+        if stop.code == 128 + signal.SIGTERM:
+            threading.Thread(target=end_after, args=(LEAVING_S,), daemon=True).start()
+            atexit._run_exitfuncs()
+            end_after(0)
+        raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +26,7 @@ from lightning.fabric.plugins.environments import (
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
@@ -34,13 +36,16 @@ from r1lit.callbacks.loggers import log_by_iteration
 from r1lit.callbacks.profile import Profile
 from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
+from r1lit.callbacks.start_checks import StartChecks
 from r1lit.cli.composition import as_mapping
+from r1lit.cli.plan import lines_of_a_long_run
 from r1lit.console import root_fault
 from r1lit.device import backend
 from r1lit.errors import check_at_least, message_of
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
 from r1lit.refused import CONFIGURATION, Refused, load_classes
+from r1lit.sigterm import calling_on_sigterm, end_after
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "run": (
@@ -199,7 +204,7 @@ class R1CLI(LightningCLI):
             )
 
     def before_fit(self) -> None:
-        """Refuse what Lightning would; say how much memory a rank needs, before weights load."""
+        """Refuse what Lightning would; have a rank's memory said, before weights load."""
         if type(self.model).training_step is LightningModule.training_step:
             raise ValueError(
                 f"model: {type(self.model).__name__} does not train; it is for test and predict"
@@ -208,8 +213,13 @@ class R1CLI(LightningCLI):
             check_manual_optimization(self.trainer)
         check_early_stopping(self.trainer)
         policy = getattr(self.model, "policy_config", None)
-        if policy is not None:
-            print_memory_plan(self.config.fit.as_dict(), policy, self.trainer)
+        config = self.config.fit.as_dict()
+        if policy is not None and self.trainer.is_global_zero:
+            for line in lines_of_a_long_run(config, self.trainer.strategy.root_device):
+                print(line, flush=True)
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, StartChecks) and policy is not None:
+                callback.plan = partial(print_memory_plan, config, policy, self.trainer)
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
@@ -218,7 +228,7 @@ class R1CLI(LightningCLI):
         own = backend(self.trainer.strategy.root_device)
         try:
             with (
-                ended_at_once_by_sigterm(subcommand != "fit"),
+                ended_at_once_by_sigterm(),
                 own.deterministic() if deterministic else nullcontext(),
             ):
                 super()._run_subcommand(subcommand)
@@ -226,6 +236,13 @@ class R1CLI(LightningCLI):
             if error.filename is None and error.errno is not None:
                 error.filename = str(self.config[subcommand].run or self.trainer.default_root_dir)
             raise
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "wandb":
+                raise
+            raise ValueError(
+                f"trainer.logger: Weights & Biases says: {message_of(error)}; run `wandb login`, or"
+                " set WANDB_MODE=offline"
+            ) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Make the trainer; without a logger in the YAML, TensorBoard's is in the run folder."""
@@ -245,29 +262,58 @@ class R1CLI(LightningCLI):
             raise ValueError(f"trainer ({given}): {message_of(error)}") from error
         for logger in trainer.loggers:
             log_by_iteration(logger, trainer, config.log_all)
+        if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+            raise ValueError(
+                f"trainer.strategy: {config.trainer.strategy!r} hands a run over to processes that"
+                " Python starts; use ddp, whose ranks are commands of their own"
+            )
+        pass_on_sigterm(trainer)
         if self.subcommand == "fit" and config.profile is not None:
             trainer.callbacks.append(Profile(config.profile))  # type: ignore[attr-defined]
         return trainer
 
 
 @contextmanager
-def ended_at_once_by_sigterm(at_once: bool) -> Iterator[None]:
+def ended_at_once_by_sigterm() -> Iterator[None]:
     """End on SIGTERM in the middle of a batch: an evaluation may be one batch, and saves nothing.
 
-    A fit ends after its batch, as Lightning has it, with a checkpoint that is whole.
+    While a fit trains its ``IterationCheckpoint`` does better. What then still waits, for a
+    server's reply for example, ends a few seconds later.
     """
-    if not at_once or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    is_ending = False
 
     def end(*_: object) -> None:
-        raise SIGTERMException
+        nonlocal is_ending
+        if not is_ending:  # timeout sends it twice
+            is_ending = True
+            raise SIGTERMException
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        with calling_on_sigterm(end_after):
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def pass_on_sigterm(trainer: Trainer) -> None:
+    """Have Lightning's handler of SIGTERM tell the ranks that it has started, and no more.
+
+    Its own broadcasts from within the handler, in the middle of whatever ranks exchange.
+    """
+    connector: Any = trainer._signal_connector
+
+    def tell(number: int, _: object) -> None:
+        launcher: Any = trainer.strategy.launcher
+        if getattr(launcher, "procs", None) and not connector.received_sigterm:
+            launcher.kill(number)
+            launcher.procs.clear()  # Lightning's observer would kill us once one of them ends
+        connector.received_sigterm = True
+
+    connector._sigterm_notifier_fn = tell
 
 
 def check_manual_optimization(trainer: Trainer) -> None:
@@ -356,10 +402,10 @@ def check_ranks(trainer: Any) -> None:
 
 
 def check_validation(config: Any) -> None:
-    """Refuse an interval of evaluations that never comes, before anything is loaded.
+    """See to it that an evaluation comes: one that would be after the last iteration is at it.
 
     Raises:
-        ValueError: naming ``trainer.val_check_interval``.
+        ValueError: naming ``trainer.val_check_interval``, if it is below 1.
     """
     trainer, interval = config.trainer, config.trainer.val_check_interval
     if trainer.fast_dev_run or trainer.limit_val_batches == 0 or not isinstance(interval, int):
@@ -369,9 +415,11 @@ def check_validation(config: Any) -> None:
     num_iterations = config.data.get("init_args.num_iterations")
     counts_over_epochs = trainer.check_val_every_n_epoch is None
     if num_iterations and interval > num_iterations > 0 and not counts_over_epochs:
-        raise ValueError(
-            f"{key}: {interval} is more than data.num_iterations: {num_iterations}; {otherwise}"
+        rank_zero_warn(
+            f"{key}: {interval} is more than data.num_iterations: {num_iterations}, so the last"
+            f" iteration is evaluated; {otherwise}"
         )
+        trainer.val_check_interval = num_iterations
 
 
 def run_command(args: Sequence[str]) -> R1CLI:
@@ -395,7 +443,10 @@ def run_command(args: Sequence[str]) -> R1CLI:
             seed_everything_default=0,
             auto_configure_optimizers=False,
             save_config_callback=RunConfig,
-            trainer_defaults={"callbacks": LastLines(), "enable_model_summary": False},
+            trainer_defaults={
+                "callbacks": [LastLines(), StartChecks()],
+                "enable_model_summary": False,
+            },
             parser_kwargs={"exit_on_error": False, "allow_abbrev": False},
             args=list(args),
         )

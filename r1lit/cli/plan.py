@@ -27,6 +27,9 @@ from r1lit.errors import check_above, check_at_least
 from r1lit.files import read_records
 
 if TYPE_CHECKING:
+    import torch
+
+    from r1lit.modules.compute_plan import Gpu
     from r1lit.modules.memory_plan import Architecture
     from r1lit.modules.workload import Work
 
@@ -57,26 +60,12 @@ ANCHORS = (
 IN_PROCESS_STEP_MS = 30.0
 """Of a decoding step in the policy's process, for launching kernels: an assumption."""
 NEEDS_NO_MEASURING = ("EvaluateFirst", "IterationCheckpoint", "ExportHuggingFace", "ResponseTable",
-                      "CurveWriter", "R1ProgressBar", "LastLines")  # fmt: skip
+                      "CurveWriter", "R1ProgressBar", "LastLines", "StartChecks")  # fmt: skip
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Print the forecast; return 1 if it does not fit the GPU, else 0."""
-    from r1lit.modules.compute_plan import Gpu
-
-    parser = argparse.ArgumentParser(prog="r1lit plan", description=__doc__, allow_abbrev=False)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--measure", type=int, metavar="N", help="train N iterations here, and say")
-    parser.add_argument("--mean_tokens", type=int, help="of a response; a quarter of the longest")
-    parser.add_argument("--prompt_tokens", type=int, default=256, help="of a prompt; 256")
-    parser.add_argument("--iterations", type=int, help="where the data say how many there are")
-    parser.add_argument("--gpus", type=int, help="that train, where the configuration takes all")
-    parser.add_argument("--price", type=float, help="of a GPU-hour, for the cost")
-    for each in fields(Gpu):
-        if each.name not in ("mfu", "step_ms"):
-            text = f"of a GPU; an H100's {each.default}"
-            parser.add_argument(f"--{each.name}", type=float, default=each.default, help=text)
-    parser.add_argument("--mfu", type=float, help="share of the peak; by default a published one")
+    parser = parser_of_plan()
     given, rest = parser.parse_known_args(args)
     for key in ("measure", "mean_tokens", "prompt_tokens", "iterations", "gpus"):
         check_at_least(key, getattr(given, key), 1)
@@ -96,6 +85,59 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0 if fits else 1
 
 
+def parser_of_plan() -> argparse.ArgumentParser:
+    """Return the parser of the command's own keys."""
+    from r1lit.modules.compute_plan import Gpu
+
+    parser = argparse.ArgumentParser(prog="r1lit plan", description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--measure", type=int, metavar="N", help="train N iterations here, and say")
+    parser.add_argument("--mean_tokens", type=int, help="of a response; a quarter of the longest")
+    parser.add_argument("--prompt_tokens", type=int, default=256, help="of a prompt; 256")
+    parser.add_argument("--iterations", type=int, help="where the data say how many there are")
+    parser.add_argument("--gpus", type=int, help="that train, where the configuration takes all")
+    parser.add_argument("--price", type=float, help="of a GPU-hour, for the cost")
+    for each in fields(Gpu):
+        if each.name not in ("mfu", "step_ms"):
+            text = f"of a GPU; an H100's {each.default}"
+            parser.add_argument(f"--{each.name}", type=float, default=each.default, help=text)
+    parser.add_argument("--mfu", type=float, help="share of the peak; by default a published one")
+    return parser
+
+
+LONG_S = 86_400.0
+
+
+def lines_of_a_long_run(config: Config, device: torch.device) -> list[str]:
+    """Return the forecast of a fit that takes more than a day on GPUs, as ``r1lit plan`` has it.
+
+    Nothing of a shorter run, of a CPU, whose time only iterations say, or of what cannot be read.
+    """
+    from torch import cuda
+
+    from r1lit.modules.memory_plan import GB, Architecture
+    from r1lit.modules.speed import peak_flops
+    from r1lit.modules.workload import work_of
+    from r1lit.policy import load_config
+    from r1lit.policy.source import ModelSource, settings_of
+
+    if device.type != "cuda":
+        return []
+    given = parser_of_plan().parse_args([])
+    given.memory_gb = cuda.get_device_properties(device).total_memory / GB
+    given.tflops = (peak_flops(cuda.get_device_name(device)) or given.tflops * 1e12) / 1e12
+    try:
+        config = with_counts(config, None, None)
+        work = work_of(config, prompt_tokens=given.prompt_tokens, mean_tokens=None)
+        policy = ModelSource(**settings_of(config["model"]["init_args"]["policy"]))
+        rollout, update, *_ = gpu_seconds(work, Architecture.of(load_config(policy)), given)
+        if (rollout + update) / work.memory.ranks < LONG_S:
+            return []
+        return ["More than a day, by forecast:", *forecast(config, given)[0]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
 def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
     """Return the forecast from the configuration alone, and whether each GPU holds its part.
 
@@ -105,7 +147,14 @@ def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
     import torch
 
     from r1lit.cli import hub_is_out_of_reach
-    from r1lit.modules.memory_plan import FILL, GB, Architecture, memory_lines, memory_parts
+    from r1lit.modules.memory_plan import (
+        FILL,
+        GB,
+        Architecture,
+        memory_lines,
+        memory_parts,
+        of_usual_length,
+    )
     from r1lit.modules.memory_plan import most_memory as most
     from r1lit.modules.workload import work_of
     from r1lit.policy import load_config
@@ -123,14 +172,18 @@ def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
     teacher = work.memory.teacher and Architecture.of(load_config(work.memory.teacher))
     on_cpu = (config.get("trainer") or {}).get("accelerator") == "cpu"
     device, capacity = torch.device("cpu" if on_cpu else "cuda"), given.memory_gb * GB
-    parts = memory_parts(work.memory, model, teacher or None, capacity, device)
+    usual = of_usual_length(work.memory, work.prompt_tokens)
+    parts, likely = (
+        memory_parts(each, model, teacher or None, capacity, device)
+        for each in (work.memory, usual)
+    )
     ranks = work.memory.ranks
     whose = "this process" if on_cpu else "the GPU" if ranks == 1 else f"each of {ranks} GPUs"
     lines = [
         f"policy   {source.path}: {model.num_parameters / 1e9:.3g} billion parameters",
         *work_lines(work, assumed=given.mean_tokens is None),
         f"memory   of {whose}, in GB:",
-        *(f"         {line}" for line in memory_lines(parts, None if on_cpu else capacity)),
+        *(f"         {line}" for line in memory_lines(parts, None if on_cpu else capacity, likely)),
     ]
     if on_cpu:
         if not given.measure:
@@ -206,8 +259,8 @@ def work_lines(work: Work, assumed: bool) -> Iterator[str]:
     yield f"         mean length {work.mean_tokens:,}{why}, longest {work.max_tokens:,}"
 
 
-def time_lines(work: Work, model: Architecture, given: Any) -> Iterator[str]:
-    """Yield GPU-hours by part, and where they come from."""
+def gpu_seconds(work: Work, model: Architecture, given: Any) -> tuple[float, float, Gpu, Anchor]:
+    """Return the GPU-seconds of rollouts and of updates, and what they are reckoned with."""
     from r1lit.modules.compute_plan import Gpu, rollout_seconds, update_seconds
     from r1lit.policy.flops import Shape
 
@@ -226,7 +279,12 @@ def time_lines(work: Work, model: Architecture, given: Any) -> Iterator[str]:
         attention_size=model.attention_size,
         kv_size=model.kv_size,
     )
-    rollout, update = rollout_seconds(work, shape, gpu), update_seconds(work, shape, gpu)
+    return rollout_seconds(work, shape, gpu), update_seconds(work, shape, gpu), gpu, anchor
+
+
+def time_lines(work: Work, model: Architecture, given: Any) -> Iterator[str]:
+    """Yield GPU-hours by part, and where they come from."""
+    rollout, update, gpu, anchor = gpu_seconds(work, model, given)
     hours, ranks = (rollout + update) / 3600, work.memory.ranks
     of = "" if work.is_whole else " an iteration"
     parts = {"rollout": rollout, "updates": update}

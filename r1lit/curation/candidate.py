@@ -162,6 +162,13 @@ class Filter(OfKinds, ABC):
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
+    def read(self) -> None:
+        """Read what it needs beside candidates, before any response is generated.
+
+        Raises:
+            ValueError: if that is not there.
+        """
+
     def begin(self, context: Context) -> None:
         """Forget what was seen; called once before the first candidate of a run."""
 

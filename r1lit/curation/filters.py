@@ -380,16 +380,28 @@ class Decontaminate(Filter):
         self._short: dict[tuple[str, ...], str] = {}
         self._known_question: tuple[str, str | None] | None = None
 
-    def begin(self, context: Context) -> None:
-        """Build the index, once."""
+    def read(self) -> None:
+        """Build the index of the evaluations, once.
+
+        Raises:
+            ValueError: naming the source that cannot be read.
+        """
         if self._grams is None:
-            for source in self.evaluations:
+            for index, source in enumerate(self.evaluations):
                 of_one: dict[str, list[Problem]] = {}
-                for problem in source.problems():
+                try:
+                    problems = source.problems()
+                except ValueError as error:
+                    raise ValueError(f"Decontaminate.evaluations[{index}]: {error}") from error
+                for problem in problems:
                     of_one.setdefault(problem.source, []).append(problem)
                 for problems in of_one.values():
                     self._add(problems)
             self._grams = np.sort(np.fromiter(self._of, dtype=np.uint64, count=len(self._of)))
+
+    def begin(self, context: Context) -> None:
+        """Build the index, if a command has not before it generated."""
+        self.read()
 
     def _add(self, problems: list[Problem]) -> None:
         in_question: list[tuple[str, list[int]]] = []

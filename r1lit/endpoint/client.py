@@ -15,6 +15,7 @@ import random
 import re
 import ssl
 import threading
+import time
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -31,6 +32,7 @@ from r1lit.errors import check_above, check_at_least
 MAX_BYTES = 64 * 1024**2
 MAX_MESSAGE = 500
 LONGEST_PAUSE_S = 60.0
+SILENT_S = 5.0
 MALFORMED_RETRIES = 2
 MALFORMED_LIMIT = 8
 SECRET_LENGTH = 8
@@ -50,7 +52,9 @@ class Endpoint:
     Tried again are refused and torn connections, time-outs, statuses 408, 409, 425, 429 and 5xx,
     and, ``MALFORMED_RETRIES`` times at most, replies that cannot be read. Pauses double from
     ``backoff_s`` up to a minute, times a random factor from 1/2 to 3/2; a ``Retry-After`` in
-    seconds takes their place. A second failure is warned of; any other status is an error.
+    seconds takes their place. From the second failure on each retry is warned of, one in
+    ``SILENT_S`` seconds; any other status is an error. So is a connection that is refused before
+    the server has answered once: it is not there.
 
     Args:
         url: up to and including the version, ``http://127.0.0.1:8000/v1``.
@@ -87,12 +91,22 @@ def check_url(url: str, key: str = "url") -> None:
 
 
 class RequestError(ValueError):
-    """A request got no usable reply in all its tries. ``timed_out``: none came at all."""
+    """A request got no usable reply in all its tries.
 
-    def __init__(self, message: str, timed_out: bool = False, wait_s: float | None = None) -> None:
+    ``timed_out``: none came at all. ``unreached``: there was no connection to the server.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        timed_out: bool = False,
+        wait_s: float | None = None,
+        unreached: bool = False,
+    ) -> None:
         super().__init__(message)
         self.timed_out = timed_out
         self.wait_s = wait_s
+        self.unreached = unreached
 
 
 class MalformedReply(RequestError):
@@ -122,6 +136,8 @@ class Client:
         self.key = key
         self.url = endpoint.url.rstrip("/")
         self._num_read = self._num_malformed = 0
+        self._was_reached = False
+        self._warned_at = -SILENT_S
         self._http: tuple[int, httpx2.AsyncClient] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -143,8 +159,8 @@ class Client:
             stop: once it is set, no further try is made.
 
         Raises:
-            SetupError: as ``send``, and when ``MALFORMED_LIMIT`` requests got malformed replies
-                before any other got a good one.
+            SetupError: as ``send``, when nothing listens at the address from the start, and when
+                ``MALFORMED_LIMIT`` requests got malformed replies before any other got a good one.
             PermanentError: as ``send``.
             MalformedReply: if the last reply could not be read.
             RequestError: if there was none.
@@ -160,11 +176,18 @@ class Client:
                 raise
             except RequestError as error:
                 last = error
+            if last.unreached and not self._was_reached:
+                raise SetupError(
+                    f"{fault}, {last}; start the server, or correct the address"
+                ) from last
             malformed = isinstance(last, MalformedReply)
             retries = min(most, MALFORMED_RETRIES) if malformed else most
-            if attempt == 1 and retries > 1 and not malformed:
-                warnings.warn(f"{fault} twice, {last}; tries left: {retries - 1}", stacklevel=2)
-            if attempt >= retries or stop.wait(self._pause_s(attempt, last.wait_s)):
+            pause_s = self._pause_s(attempt, last.wait_s)
+            if 1 <= attempt < retries and not malformed:
+                times = "twice" if attempt == 1 else f"{attempt + 1} times"
+                left = f"tries left: {retries - attempt}, the next in {pause_s:.0f} s"
+                self._warn(f"{fault} {times}, {last}; {left}")
+            if attempt >= retries or stop.wait(pause_s):
                 break
         message = f"{fault} in {attempt + 1} tries; the last time, {last}"
         self._num_malformed += malformed
@@ -199,7 +222,10 @@ class Client:
                 f"no reply in {self.endpoint.timeout_s:g} s", timed_out=True
             ) from None
         except httpx2.HTTPError as error:
-            raise RequestError(_redacted(f"{type(error).__name__}: {error}", key)) from None
+            unreached = isinstance(error, httpx2.ConnectError)
+            words = _redacted(f"{type(error).__name__}: {error}", key)
+            raise RequestError(words, unreached=unreached) from None
+        self._was_reached = True
         text = content.decode("utf-8-sig", "replace")
         if status == 200:  # a long reply is read while others come in
             asked = (payload or {}).get("model")
@@ -261,6 +287,13 @@ class Client:
             client = httpx2.AsyncClient(timeout=None, trust_env=False, verify=tls, limits=limits)
             self._http = os.getpid(), client
         return self._http[1]
+
+    def _warn(self, message: str) -> None:
+        """Warn, unless another of many requests under way just did."""
+        now = time.monotonic()
+        if now - self._warned_at >= SILENT_S:
+            self._warned_at = now
+            warnings.warn(message, stacklevel=3)
 
     def _pause_s(self, attempt: int, wait_s: float | None) -> float:
         if wait_s is not None:

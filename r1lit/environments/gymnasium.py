@@ -11,6 +11,7 @@ from r1lit.environments.base import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import awaited, imported, verdict_of
 from r1lit.problems import Problem
 from r1lit.text.prompts import Conversation, extended, question_of
+from r1lit.user_code import own_code
 
 
 class StepEpisode(Episode):
@@ -47,6 +48,11 @@ class StepEpisode(Episode):
         awaited(getattr(self.env, "close", lambda: None)())
 
 
+def _takes_seed(env: Any) -> bool:
+    takes = inspect.signature(env.reset).parameters
+    return "seed" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
+
+
 def _messages(observation: Any) -> tuple[dict[str, Any], ...]:
     """Return an observation as messages: a text, or skyrl-gym's list of them."""
     if isinstance(observation, list | tuple) and all(isinstance(m, Mapping) for m in observation):
@@ -76,6 +82,7 @@ class StepEpisodes(Environment):
         right_at: float = 1.0,
         in_background: bool = False,
     ) -> None:
+        self._name = make if isinstance(make, str) else getattr(make, "__name__", "make")
         self.make = imported("make", make)
         self.options = options or {}
         self.right_at = right_at
@@ -83,10 +90,18 @@ class StepEpisodes(Environment):
 
     def opening(self, problem: Problem) -> str | Conversation:
         """Return the question, and the first observation after it."""
-        env, observation = self._reset(problem)
-        awaited(getattr(env, "close", lambda: None)())
+        with own_code(f"data.environments: {self._name}", self):
+            env, observation = self._reset(problem)
+            awaited(getattr(env, "close", lambda: None)())
         question = question_of(problem)
         return question if observation is None else extended(question, str(observation))
+
+    def takes_seed(self) -> bool:
+        """Return whether an environment begins as its seed says; makes one to look."""
+        env = self.make(**self.options)
+        found = hasattr(env, "reset") and _takes_seed(env)
+        awaited(getattr(env, "close", lambda: None)())
+        return found
 
     def begin(self, problem: Problem, seed: int) -> StepEpisode:
         """Return an episode with an environment of its own."""
@@ -99,7 +114,5 @@ class StepEpisodes(Environment):
             awaited(env.init([{"role": "user", "content": problem.question}]))
             return env, None
         seed = {"seed": int(problem.meta.get("seed", 0))}
-        takes = inspect.signature(env.reset).parameters
-        takes_seed = "seed" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values())
-        found = awaited(env.reset(**(seed if takes_seed else {})))
+        found = awaited(env.reset(**(seed if _takes_seed(env) else {})))
         return env, found[0] if isinstance(found, tuple) else found

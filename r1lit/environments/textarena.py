@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,16 +30,15 @@ class TextArenaGame:
             raise ValueError(
                 f"make: TextArenaGame needs the package textarena ({error}); pip install '{PIN}'"
             ) from error
-        try:
+        self.name = name
+        with self._whole():
             self.game = textarena.make(f"{name.removesuffix('-raw')}-raw", **options)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ValueError(f"options.name: TextArena makes no {name!r}: {error}") from error
         self._random: Any = None
 
     def reset(self, seed: int = 0) -> tuple[str, dict[str, Any]]:
         """Begin a game, and return its rules."""
         self._random = random.Random(seed).getstate()
-        with self._own_random():
+        with self._own_random(), self._whole():
             self.game.reset(num_players=1, seed=seed)
         return self._observation(), {}
 
@@ -56,6 +56,25 @@ class TextArenaGame:
         """Return what the game has said since; the player's own words are there already."""
         player, messages = self.game.get_observation()
         return "\n".join(str(text) for sender, text, *_ in messages if sender != player)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Say in one line what a game lacks: a package, or a corpus of NLTK's."""
+        try:
+            yield
+        except ImportError as error:
+            raise ValueError(
+                f"options.name: TextArena's {self.name!r} needs a package that is not installed"
+                f" ({error}); pip install {error.name or 'it'}"
+            ) from error
+        except (LookupError, ValueError, TypeError) as error:
+            corpus = re.search(r"nltk\.download\('([\w-]+)'\)", str(error))
+            if corpus is not None:
+                raise ValueError(
+                    f"options.name: TextArena's {self.name!r} reads NLTK's corpus {corpus[1]!r},"
+                    f" which is not on this machine; python -m nltk.downloader {corpus[1]}"
+                ) from error
+            raise ValueError(f"options.name: TextArena makes no {self.name!r}: {error}") from error
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:

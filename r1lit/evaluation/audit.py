@@ -2,7 +2,7 @@ r"""``r1lit audit-verifier``: how often a verifier is wrong on answers whose tru
 
     r1lit audit-verifier --problems TableProblems --problems.path gsm8k_test.jsonl \
         --problems.answer_pattern '[#]{4}\s*(.+)' --run runs/audit
-    r1lit audit-verifier -c audit.yaml --verifier my_verifier.SameDigits
+    r1lit audit-verifier -c audit.yaml --verifier my_verifier.SameNumber
 
 Each problem's gold answer is rewritten in ways that keep it and in ways that change it. Paying a
 changed answer is a false positive, refusing a kept one a false negative. Without ``--verifier``,

@@ -112,10 +112,12 @@ class PolicyModule(LightningModule):
                 f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
                 " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
             )
-        is_fast = backend(self.trainer.strategy.root_device).has_fast_bfloat16
+        device = self.trainer.strategy.root_device
+        is_fast = backend(device).has_fast_bfloat16
         if self.trainer.precision == "bf16-mixed" and not is_fast:
+            which = "CPU" if device.type == "cpu" else "GPU"
             rank_zero_warn(
-                "precision: bf16-mixed is slow on this CPU, which has no instructions for"
+                f"precision: bf16-mixed is slow on this {which}, which has no instructions for"
                 " bfloat16; --trainer.precision 32-true is faster"
             )
 

@@ -4,7 +4,8 @@
     update   activations of the largest micro-batch, logits, weights that are gathered
     rollout  keys and values, weights that are gathered or cast
 
-The most is all of ``always`` and the larger one of the other two. It is an estimate: ``FILL`` of a
+The most is all of ``always`` and the larger one of the other two, with every response as long as it
+may be. Responses of a quarter of that, which are usual, need less. It is an estimate: ``FILL`` of a
 GPU may be planned for, since CUDA's context, NCCL's buffers and holes between blocks take the rest.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ FILL = 0.9
 GPU = torch.device("cuda")
 LIBRARIES = 600_000_000  # of Python's and PyTorch's on a CPU, measured
 WORTH_SAYING = 1 * GB
+SAME = 0.05  # GB
+USUAL = 4  # a response has a quarter of the tokens that it may have
 Parts = dict[str, dict[str, int]]
 
 FORMULAS = (
@@ -48,7 +51,8 @@ FORMULAS = (
     "logits: the head's gradient in float32, 4 V d, and a chunk of logits",
     "gathered in an update (R > 1): b (2 E + 3 n); in a rollout in this process: b N",
     "copies in p bytes where p < b: p n in an update (p N without checkpointing), p N in a rollout",
-    "keys and values of a rollout in this process, at most: S (prompt + max_tokens) 2 L k p",
+    "keys and values of a rollout in this process, at most: S (prompt / G + max_tokens) 2 L k p, G"
+    " responses to a prompt",
     "a served vLLM: its gpu-memory-utilization of the GPU",
 )
 
@@ -136,7 +140,7 @@ def memory_parts(
         "copies": (p * (one if s.gradient_checkpointing else n)) if p < b else 0,
     }
     rollout = {
-        "keys and values": s.rows_decoded * s.row_tokens * 2 * layers * model.kv_size * p,
+        "keys and values": s.cached_tokens * 2 * layers * model.kv_size * p,
         "gathered weights": b * n if gathers else 0,
         "copies": p * n if p < b else 0,
     }
@@ -154,14 +158,32 @@ def most_memory(parts: Parts) -> int:
     return sums["always"] + max(sums["update"], sums["rollout"])
 
 
-def memory_lines(parts: Parts, capacity: float | None = None) -> Iterator[str]:
-    """Yield the parts as plain lines, in GB of 10^9 bytes, and the share of ``capacity``."""
+def of_usual_length(settings: MemorySettings, prompt_tokens: int | None = None) -> MemorySettings:
+    """Return settings whose responses have a quarter of the tokens that they may have.
+
+    ``prompt_tokens``: of a usual prompt; the longest one's if left out.
+    """
+    longest = settings.response_tokens
+    prompt = settings.row_tokens - longest if prompt_tokens is None else prompt_tokens
+    usual = longest // USUAL
+    return replace(settings, row_tokens=prompt + usual, response_tokens=usual)
+
+
+def memory_lines(
+    parts: Parts, capacity: float | None = None, usual: Parts | None = None
+) -> Iterator[str]:
+    """Yield the parts as plain lines, in GB of 10^9 bytes, and the share of ``capacity``.
+
+    ``usual`` are the parts with responses of usual length, which are said where they come to less.
+    """
     for phase, sizes in parts.items():
         if sizes:
             listed = ", ".join(f"{part} {size / GB:.1f}" for part, size in sizes.items())
             yield f"{phase + ':':<9}{sum(sizes.values()) / GB:.1f} ({listed})"
     most = most_memory(parts)
     verdict = f"at most: {most / GB:.1f}"
+    if usual is not None and most - most_memory(usual) > SAME * GB:
+        verdict = f"likely: {most_memory(usual) / GB:.1f}; {verdict}"
     if capacity is not None:
         fits = "fits" if most <= FILL * capacity else "does not fit"
         verdict += f" of {capacity / GB:.0f}; {fits} with {1 - FILL:.0%} to spare"
@@ -169,27 +191,31 @@ def memory_lines(parts: Parts, capacity: float | None = None) -> Iterator[str]:
 
 
 @rank_zero_only
-def print_memory_plan(config: Config, policy: PretrainedConfig, trainer: Trainer) -> None:
-    """Print the plan of a run before any weights are loaded; of a small one on a CPU nothing."""
+def print_memory_plan(
+    config: Config, policy: PretrainedConfig, trainer: Trainer, prompt_tokens: int | None = None
+) -> None:
+    """Print the plan of a run before any weights are loaded; of a small one on a CPU nothing.
+
+    ``prompt_tokens``: of the longest prompt, where it is known.
+    """
     device = trainer.strategy.root_device
     on_cpu = device.type != "cuda"
     if settings_of(config["model"]["init_args"].get("policy")).get("trust_remote_code"):
         return
-    settings = read_settings(config, trainer.world_size)
+    settings = read_settings(config, trainer.world_size, prompt_tokens)
     teacher = Architecture.of(load_config(settings.teacher)) if settings.teacher else None
     capacity = None if on_cpu else torch.cuda.get_device_properties(device).total_memory
-    parts = memory_parts(
-        settings,
-        Architecture.of(policy),
-        teacher,
-        capacity or 80 * GB,
-        torch.device("cpu") if on_cpu else GPU,
+    kind = torch.device("cpu") if on_cpu else GPU
+    model, most = Architecture.of(policy), capacity or 80 * GB
+    parts, usual = (
+        memory_parts(each, model, teacher, most, kind)
+        for each in (settings, of_usual_length(settings))
     )
     alone = on_cpu and trainer.world_size == 1
     if alone and most_memory(parts) - LIBRARIES < WORTH_SAYING:
         return
     whose = "this process" if alone else f"each of {trainer.world_size} ranks"
-    lines = (" ".join(line.split()) for line in memory_lines(parts, capacity))
+    lines = (" ".join(line.split()) for line in memory_lines(parts, capacity, usual))
     print_paragraph(f"Memory of {whose} in GB, estimated: {'; '.join(lines)}")
 
 
@@ -212,7 +238,8 @@ class MemorySettings:
     critic or process model, all it needs for each of its weights. ``reward_models``: of all of
     them, for each weight of one. ``teacher``: one in this process. ``micro_batch``:
     tokens of the largest. ``rows_decoded``: at a time in this process, of ``row_tokens`` at most,
-    prompt included. ``served_share``: what of the GPU a vLLM takes.
+    prompt included, ``response_tokens`` without it, ``group_size`` of a prompt. ``served_share``:
+    what of the GPU a vLLM takes.
     """
 
     ranks: int
@@ -230,14 +257,27 @@ class MemorySettings:
     micro_batch: int
     rows_decoded: int
     row_tokens: int
+    response_tokens: int
+    group_size: int
     served_share: float
     in_4_bits: bool = False
     trained_beside: int = 0
     teacher: ModelSource | None = None
 
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens whose keys and values are held at most; a group's prompt is held once."""
+        num_prompts = -(-self.rows_decoded // self.group_size)
+        prompt = self.row_tokens - self.response_tokens
+        return self.rows_decoded * self.response_tokens + num_prompts * prompt
 
-def read_settings(config: Config, ranks: int) -> MemorySettings:
-    """Read them from a merged configuration, defaults spelt out or not."""
+
+def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) -> MemorySettings:
+    """Read them from a merged configuration, defaults spelt out or not.
+
+    ``prompt_tokens``: of the longest prompt; ``data.prompts.max_tokens`` or ``PROMPT_TOKENS`` where
+    it is not known.
+    """
     model, data = _init_args(config.get("model")), _init_args(config.get("data"))
     trainer = config.get("trainer") or {}
     module = _name(config.get("model"))
@@ -246,15 +286,8 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
     weight = _bytes(policy.get("dtype") or ("float32" if trains else "bfloat16"))
     mixed = trainer.get("precision") == "bf16-mixed"
     longest = most_tokens(model)
-    prompt = (data.get("prompts") or {}).get("max_tokens") or PROMPT_TOKENS
-    rows = 0
-    if longest:
-        rollout = {"prompts_per_iteration": 16, "group_size": 16, **(data.get("rollout") or {})}
-        rows = max(1, rollout["prompts_per_iteration"] * rollout["group_size"] // ranks)
-        evaluation = data.get("evaluation") or {}
-        if data.get("validation") and evaluation.get("prompts_per_batch"):
-            together = evaluation["prompts_per_batch"] * (evaluation.get("num_samples") or 1)
-            rows = max(rows, together // ranks)
+    prompt = prompt_tokens or (data.get("prompts") or {}).get("max_tokens") or PROMPT_TOKENS
+    rows, group_size = _rows_decoded(data, ranks) if longest else (0, 0)
     lengths = [prompt + longest if longest else 0]
     if data.get("documents"):
         lengths.append((data.get("packing") or {}).get("max_seq_len", 1024))
@@ -295,8 +328,23 @@ def read_settings(config: Config, ranks: int) -> MemorySettings:
         micro_batch=max(model.get("micro_batch_tokens") or 4096, *lengths),
         rows_decoded=_init_args(engine).get("max_rows") or rows if in_process and longest else 0,
         row_tokens=prompt + longest,
+        response_tokens=longest,
+        group_size=max(1, group_size),
         served_share=float(flags.get("gpu-memory-utilization", 0.9)) if served else 0.0,
     )
+
+
+def _rows_decoded(data: Config, ranks: int) -> tuple[int, int]:
+    """Return how many rows one rank decodes together, and how many of a prompt."""
+    rollout = {"prompts_per_iteration": 16, "group_size": 16, **(data.get("rollout") or {})}
+    group_size = rollout["group_size"]
+    rows = max(1, rollout["prompts_per_iteration"] * group_size // ranks)
+    evaluation = data.get("evaluation") or {}
+    if data.get("validation") and evaluation.get("prompts_per_batch"):
+        num_samples = evaluation.get("num_samples") or 1
+        rows = max(rows, evaluation["prompts_per_batch"] * num_samples // ranks)
+        group_size = min(group_size, num_samples)
+    return rows, group_size
 
 
 def most_tokens(model: Config) -> int:

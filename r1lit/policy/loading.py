@@ -61,6 +61,9 @@ def read_config(model: Model) -> PretrainedConfig:
         ) from error
 
 
+SEEN = {"vision": "images", "audio": "sound"}
+
+
 def load_config(model: Model) -> PretrainedConfig:
     """Load a causal language model's configuration.
 
@@ -70,11 +73,15 @@ def load_config(model: Model) -> PretrainedConfig:
     source = ModelSource.of(model)
     config = read_config(source)
     named = f"{source.key}: {source.path!r}"
+    seen = [kind for kind in SEEN if getattr(config, f"{kind}_config", None)]
+    also = f"; it takes {' and '.join(SEEN[kind] for kind in seen)} too" if seen else ""
     own_code = source.trust_remote_code and "AutoModelForCausalLM" in getattr(
         config, "auto_map", {}
     )
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and not own_code:
-        raise ValueError(f"{named} is a {config.model_type!r} model, not a causal language model")
+        raise ValueError(
+            f"{named} is a {config.model_type!r} model, not a causal language model{also}"
+        )
     if type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
         raise ValueError(
             f"{named} is a {config.model_type!r} model that attends to later tokens (is_decoder is"
@@ -82,7 +89,7 @@ def load_config(model: Model) -> PretrainedConfig:
         )
     declared = config.architectures or []
     if declared and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in declared):
-        raise ValueError(f"{named} holds {', '.join(declared)}, not a causal language model")
+        raise ValueError(f"{named} holds {', '.join(declared)}, not a causal language model{also}")
     return config
 
 

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
-from r1lit.errors import import_path
+from r1lit.errors import did_you_mean, import_path
 from r1lit.problems import Problem, Status, Verdict
 from r1lit.user_code import own_code
 
@@ -211,7 +211,7 @@ class Grader:
         if problem.verifier not in self.verifiers:
             raise ValueError(
                 f"verifier: problem {problem.uid!r} names {problem.verifier!r}, which is none of"
-                f" {sorted(self.verifiers)}"
+                f" {sorted(self.verifiers)}{did_you_mean(problem.verifier, self.verifiers)}"
             )
         return self.verifiers[problem.verifier]
 

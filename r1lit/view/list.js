@@ -110,14 +110,15 @@ class List {
     const status = run.text('status', row);
     const iteration = run.value('iteration', row);
     const when = `${run.text('split', row)} ${iteration === null ? '' : iteration}`;
-    const reward = run.value('reward', row) ?? run.value('value', row);
+    const reward = run.value('reward', row);  // of training; an evaluation has verdicts alone
+    const number = reward === null ? `value ${shown(run.value('value', row))}` : shown(reward);
     const line = element('div', { className: 'row', title: run.text('uid', row) },
       element('span', { className: 'when', textContent: when }),
       element('span', { className: 'uid',
         textContent: `${run.text('uid', row)} #${shown(run.value('sample', row))}` }),
       element('span', { className: 'verdict' },
         element('span', { className: `badge ${status}`, textContent: status || '–' })),
-      element('span', { className: 'number', textContent: shown(reward) }),
+      element('span', { className: 'number', textContent: number }),
       element('span', { className: 'number', textContent: shown(run.value('num_tokens', row)) }));
     line.style.top = `${place * ROW}px`;
     if (run === this.chosenRun && row === this.chosen) line.classList.add('chosen');

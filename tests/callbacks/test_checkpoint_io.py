@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from filelock import FileLock
+from tiny_run import TinyModule, trainer_of
 
 from r1lit.callbacks import IterationCheckpoint
 from r1lit.callbacks.checkpoints import StreamedCheckpointIO
@@ -114,3 +116,52 @@ def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
     callback._take_folder()
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     callback._release_folder()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_no_part_of_it(tmp_path: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        with pytest.raises(ValueError, match="cannot be written"):
+            write(tmp_path / ".last.ckpt.1.tmp")
+
+    process = multiprocessing.get_context("fork").Process(target=limited)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0 and not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of 3 numbers in float32 and int64, under SGD: 4 + 8 + 4 bytes."""
+    module = TinyModule(num_train=1)
+    for free, refused in ((15, True), (16, False)):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr("r1lit.callbacks.checkpoints.shutil.disk_usage", lambda _, u=usage: u)
+        trainer = trainer_of(tmp_path / str(free), [IterationCheckpoint()])
+        if refused:
+            with pytest.raises(ValueError, match=r"^dirpath: .* free and a checkpoint takes"):
+                trainer.fit(module)
+            assert int(module.iteration) == 0
+        else:
+            trainer.fit(module)
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_copy_is_kept_of_what_is_not_saved_unless_it_would_wait_for_rollouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fresh: bool
+) -> None:
+    """The third of four iterations is saved, and the last; of the others copies are made."""
+
+    class Noted(TinyModule):
+        def on_save_checkpoint(self, checkpoint: dict) -> None:
+            made.append(int(self.iteration))
+
+    made: list[int] = []
+    module = Noted(num_train=4)
+    module.is_fresh = is_fresh
+    monkeypatch.setattr("r1lit.callbacks.checkpoints.KEPT_SHARE", 1e9)
+    callback = IterationCheckpoint(every_n_iterations=3, grace_s=0)
+    trainer_of(tmp_path, [callback], limit_val_batches=0).fit(module)
+    assert made == ([1, 2, 3, 4] if is_fresh else [3, 4])
+    assert callback._kept is None, "the last one is on the disk"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from tiny import ROOT, data, grpo_config, model
 
-from r1lit.cli.plan import ANCHORS, main, nearest, shortened
+from benchmarks.models import model_config
+from r1lit.cli.plan import ANCHORS, lines_of_a_long_run, main, nearest, shortened
 
 
 @pytest.fixture
@@ -111,3 +114,51 @@ def test_iterations_are_measured(tmp_path, policy, capsys, monkeypatch):
     tired = grpo_config(tmp_path / "bad", policy, model(rewards=[{"class_path": "tiny.None"}]))
     with pytest.raises(ValueError, match=r"measure: the 2 iterations failed: .*tiny\.None"):
         main(["-c", str(tired), "--measure", "2"])
+
+
+def test_a_fit_of_more_than_a_day_says_its_forecast_before_it_starts(on_gpu, monkeypatch):
+    """100,000 iterations of 200 decoding steps of 30 ms are 600,000 s; the device is made up."""
+    properties = SimpleNamespace(total_memory=24e9)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda _: "NVIDIA GeForce RTX 4090")
+    config = yaml.safe_load(on_gpu.read_text())
+    assert not lines_of_a_long_run(config, torch.device("cuda"))
+    config["data"]["init_args"]["num_iterations"] = 100_000
+    assert not lines_of_a_long_run(config, torch.device("cpu"))
+    lines = lines_of_a_long_run(config, torch.device("cuda"))
+    assert lines[0] == "More than a day, by forecast:"
+    said = "\n".join(lines)
+    assert "6.9 days of a GPU" in said and "of 24; fits" in said and "of 165 TFLOP/s" in said
+
+
+def test_memory_is_said_for_usual_responses_and_at_most(on_gpu, capsys):
+    main(["-c", str(ROOT / "configs/mini/aha.yaml"), "--trainer.precision", "32-true"])
+    out = capsys.readouterr().out
+    likely, most = map(float, re.search(r"likely: ([\d.]+); at most: ([\d.]+)", out).groups())
+    assert 1.0 <= likely <= 2.2 and most < 3.5  # the run takes 1.7
+
+
+GSM8K = ("data/gsm8k", "r1_zero", "real/qwen2.5_0.5b_gsm8k")
+ONE_GPU = re.findall(
+    r"^\| (\d+) \| [\w ]+ \| (\d+) \| (\d+) \| ([\d.]+B) \| ([`\w ]+) \| (\d+) \| (\d+) \|$",
+    (ROOT / "docs/MEMORY.md").read_text(),
+    re.M,
+)
+
+
+def test_the_table_covers_gpus_from_16_to_80_gb():
+    assert [*dict.fromkeys(int(row[0]) for row in ONE_GPU)] == [16, 24, 40, 48, 80]
+
+
+@pytest.mark.parametrize("row", ONE_GPU, ids=lambda row: f"{row[0]} GB, {row[3]}")
+def test_the_table_of_one_gpu_is_what_the_plan_says(row, tmp_path, capsys):
+    capacity, tflops, gb_per_s, size, hardware, most, minutes = row
+    model_config(size).save_pretrained(tmp_path)
+    files = [*GSM8K, *(f"hardware/{name}" for name in re.findall(r"`(\w+)`", hardware))]
+    named = [word for file in files for word in ("-c", str(ROOT / f"configs/{file}.yaml"))]
+    gpu = ["--memory_gb", capacity, "--tflops", tflops, "--gb_per_s", gb_per_s]
+    assert main([*named, "--model.policy", str(tmp_path), *gpu]) == 0
+    out = capsys.readouterr().out
+    said = float(re.search(r"at most: ([\d.]+)", out)[1])
+    time = float(re.search(r"on 1, ([\d.]+) min", out)[1])
+    assert (round(said), round(time)) == (int(most), int(minutes))

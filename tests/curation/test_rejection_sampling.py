@@ -235,3 +235,11 @@ def test_nothing_kept_is_an_error_that_names_the_filter(tmp_path, policy):
     with pytest.raises(ValueError, match=r"kept 0 of \d+ responses; length dropped \d+ of them"):
         predict(tmp_path, policy, rejection)
     assert (tmp_path / "run" / "card.md").exists() and rows(tmp_path / "run" / "dropped.jsonl")
+
+
+def test_data_to_decontaminate_with_are_looked_for_before_anything_is_generated(tmp_path, policy):
+    missing = {"class_path": "r1lit.data.TableProblems", "init_args": {"path": "no.jsonl"}}
+    kept = filter_("Decontaminate", evaluations=[missing])
+    with pytest.raises(ValueError, match=r"Decontaminate.evaluations\[0\]: path: .*no.jsonl"):
+        predict(tmp_path, policy, {"filters": [kept]})
+    assert not (tmp_path / "run" / "responses.jsonl").exists()

@@ -117,6 +117,35 @@ def test_a_wait_is_warned_of_once(serve: Serve, num_failures: int, num_warnings:
     assert all("gave no answer twice, status 503: busy; tries left: 4" in s for s in said)
 
 
+def test_each_retry_after_the_first_is_printed_and_not_by_all_requests(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+):
+    server = serve(lambda prompt, _: (503, "busy") if len(server.bodies) <= 4 else "fine")
+    for silent_s, num_lines in ((0.0, 3), (60.0, 1)):
+        server.bodies.clear()
+        monkeypatch.setattr("r1lit.endpoint.client.SILENT_S", silent_s)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert ask(client_of(server, max_retries=5)) == "fine"
+        said = [str(warning.message) for warning in caught]
+        assert len(said) == num_lines
+        assert "tries left: 4, the next in 0 s" in said[0]
+        assert all("4 times, status 503: busy; tries left: 2" in s for s in said[2:])
+
+
+def test_a_server_that_answered_once_is_waited_for(serve: Serve):
+    """Where nothing ever listened, the first refused connection is an error."""
+    server = serve(lambda prompt, _: "fine")
+    client = client_of(server, max_retries=1)
+    assert ask(client) == "fine"
+    server.close()
+    with pytest.raises(RequestError, match="in 2 tries; the last time, ConnectError") as caught:
+        ask(client)
+    assert not isinstance(caught.value, PermanentError)
+    with pytest.raises(SetupError, match=r"gave no answer, ConnectError.*; start the server"):
+        ask(client_of(server, max_retries=6))
+
+
 def test_a_failure_that_stays_is_told(serve: Serve):
     server = serve(lambda prompt, _: (500, "out of\nmemory"))
     with pytest.raises(RequestError, match="status 500: out of memory") as caught:
@@ -151,8 +180,8 @@ def test_proxies_of_the_environment_are_not_used(serve: Serve, monkeypatch: pyte
 
 
 def test_nobody_there():
-    with pytest.raises(RequestError, match=r"127\.0\.0\.1:9/v1/.* in 2 tries; .*ConnectError"):
-        ask(client("http://127.0.0.1:9/v1", max_retries=1, backoff_s=0.01))
+    with pytest.raises(SetupError, match=r"127\.0\.0\.1:9/v1/.* gave no answer, ConnectError"):
+        ask(client("http://127.0.0.1:9/v1", max_retries=6, backoff_s=60.0))
 
 
 def drip_headers(handler: BaseHTTPRequestHandler) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +71,27 @@ def _installed() -> bool:
     except ImportError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (ModuleNotFoundError("No module named 'chess'", name="chess"), "pip install chess$"),
+        (
+            LookupError("\n****\n  Resource words not found.\n  >>> nltk.download('words')\n****"),
+            r"reads NLTK's corpus 'words', .*; python -m nltk.downloader words$",
+        ),
+    ],
+    ids=["a package", "a corpus"],
+)
+def test_a_game_without_what_it_needs_is_named_in_one_line(monkeypatch, fault, says):
+    """The faults are those of TextArena's Chess and Hangman on a machine without both."""
+
+    def make(name: str) -> None:
+        raise fault
+
+    monkeypatch.setitem(sys.modules, "textarena", SimpleNamespace(make=make))
+    environment = StepEpisodes(TextArenaGame, {"name": "Chess-v0"})
+    with pytest.raises(ValueError, match=says) as caught:
+        environment.opening(PROBLEM)
+    assert "\n" not in str(caught.value)

@@ -6,8 +6,10 @@ import pytest
 import yaml
 from tiny import save_policy
 
-from experiments.difficulty import GymVerifier, answer_in, gym_problems, main, table
+from experiments.difficulty import GymVerifier, Ranking, answer_in, gym_problems, main, table
 from r1lit.files import read_records, write_records
+from r1lit.problems import Problem
+from r1lit.rollout import Sampling
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ '\n' }}"
 SMALL = ["--num-problems", "3", "--num-samples", "2", "--max-tokens", "4"]
@@ -49,6 +51,17 @@ def test_a_scorer_that_raises_reads_no_answer():
     verifier = GymVerifier()
     problem = gym_problems("prime_factorization", 1, verifier, seed=0)[0]
     assert verifier.verify("two times three", problem).value == 0.0
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_base_model_without_a_chat_template_is_asked_as_r1_zero_was(tmp_path, is_chat):
+    policy = save_policy(tmp_path / "policy")
+    ranking = Ranking(str(policy), Sampling(max_tokens=4), 2, "{question}", seed=0)
+    ranking.tokenizer.chat_template = CHAT if is_chat else None
+    problem = Problem(uid="p", question="What is 1 plus 1?", answer="2", source="s")
+    text = ranking.tokenizer.decode(ranking.prompts([problem])[0])
+    assert "What is 1 plus 1?" in text
+    assert ("A conversation between User and Assistant" in text) == (not is_chat)
 
 
 def test_tasks_are_ranked_and_a_second_command_makes_only_what_is_missing(model, tmp_path, capsys):

@@ -89,7 +89,9 @@ def test_one_gpu_by_hand():
     assert parts["update"]["activations"] == 256 * (2 * 128 + 1_600 + 384)
     assert parts["update"]["logits"] == 4 * 512 * 32 + 2 * 2**27 + 12 * 2**25
     assert parts["update"]["copies"] == 2 * LAYER
-    assert parts["rollout"] == {"keys and values": 8 * 220 * 2 * 2 * 16 * 2, "copies": 2 * N}
+    # 8 responses of 200 tokens, and the one prompt of their group, of 20
+    cached = 8 * 200 + 20
+    assert parts["rollout"] == {"keys and values": cached * 2 * 2 * 16 * 2, "copies": 2 * N}
     update = sum(parts["update"].values())
     assert most_memory(parts) == 20 * N + update > sum(parts["rollout"].values())
 

@@ -14,7 +14,14 @@ from safetensors.torch import load_file, save_file
 from tiny import grpo_config, save_policy
 from tiny_evaluation import evaluation_config
 from tiny_models import configurations, make_policy, make_tokenizer
-from transformers import BertConfig, BertForMaskedLM, Gemma2ForCausalLM, LlamaModel, T5Config
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    Gemma2ForCausalLM,
+    LlamaModel,
+    Qwen2_5_VLConfig,
+    T5Config,
+)
 
 from r1lit.cli import main
 from r1lit.policy import (
@@ -91,6 +98,12 @@ def test_no_causal_language_model(config, tmp_path):
     config.save_pretrained(tmp_path)
     message = refusal(load_config, str(tmp_path))
     assert "not a causal language model" in message and config.model_type in message
+
+
+def test_a_model_that_takes_images_is_refused_by_what_it_takes(tmp_path):
+    Qwen2_5_VLConfig().save_pretrained(tmp_path)
+    message = refusal(load_config, str(tmp_path))
+    assert "'qwen2_5_vl' model, not a causal language model; it takes images too" in message
 
 
 def test_a_model_without_or_with_another_head(tmp_path):
