@@ -29,6 +29,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
 
+from r1lit.callbacks.doctor import Doctor
 from r1lit.callbacks.keep_best import check_early_stopping
 from r1lit.callbacks.loggers import log_by_iteration
 from r1lit.callbacks.profile import Profile
@@ -245,8 +246,11 @@ class R1CLI(LightningCLI):
             raise ValueError(f"trainer ({given}): {message_of(error)}") from error
         for logger in trainer.loggers:
             log_by_iteration(logger, trainer, config.log_all)
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         if self.subcommand == "fit" and config.profile is not None:
-            trainer.callbacks.append(Profile(config.profile))  # type: ignore[attr-defined]
+            callbacks.append(Profile(config.profile))
+        if self.subcommand == "fit" and not any(isinstance(c, Doctor) for c in callbacks):
+            callbacks.append(Doctor())
         return trainer
 
 
