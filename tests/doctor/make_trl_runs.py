@@ -39,11 +39,6 @@ def accuracy(completions: list[str], answer: list[str], **_: Any) -> list[float]
     return [float(f is not None and f.strip() == a) for f, a in zip(found, answer, strict=True)]
 
 
-def constant(completions: list[str], **_: Any) -> list[float]:
-    """Return 1 for everything, as a verifier that accepts all does."""
-    return [1.0] * len(completions)
-
-
 def longer(completions: list[str], **_: Any) -> list[float]:
     """Return a reward for length alone."""
     return [len(text) / 50 for text in completions]
@@ -52,11 +47,8 @@ def longer(completions: list[str], **_: Any) -> list[float]:
 RUNS: dict[str, dict[str, Any]] = {
     "healthy": {},
     "truncated": {"max_completion_length": 12},
-    "no_mixed_groups": {"rewards": [constant]},
     "learning_rate_low": {"learning_rate": 1e-9, "num_iterations": 2},
     "learning_rate_high": {"learning_rate": 3e-2, "max_grad_norm": 100.0},
-    "copies": {"temperature": 0.05},
-    "few_problems": {"num_problems": 2},
     "reward_hacked": {"rewards": [accuracy, longer], "learning_rate": 1e-3},
 }
 """What each run changes."""
@@ -68,7 +60,7 @@ def make(name: str, change: dict[str, Any], folder: Path) -> None:
 
     options = dict(change)
     rewards = options.pop("rewards", [accuracy])
-    problems = WorldChain(num_problems=options.pop("num_problems", 32)).problems()
+    problems = WorldChain(num_problems=32).problems()
     rows = [{"prompt": PROMPT.format(p.question), "answer": p.answer} for p in problems]
     with tempfile.TemporaryDirectory() as output:
         settings = {

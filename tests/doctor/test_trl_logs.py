@@ -16,11 +16,8 @@ from r1lit.doctor.trl import TRLRun, as_responses, is_trl
 RUNS = Path(__file__).parent / "trl"
 NAMED = {
     "truncated": {"truncated"},
-    "no_mixed_groups": {"no_mixed_groups"},
     "learning_rate_low": {"learning_rate_low"},
     "learning_rate_high": {"learning_rate_high"},
-    "copies": {"copies"},
-    "few_problems": {"few_problems"},
     "reward_hacked": {"reward_hacked"},
 }
 """Each run of ``make_trl_runs.py`` -> the rules that count as naming its fault (any)."""
