@@ -16,7 +16,7 @@ SOURCES = {path: path.read_text() for path in FILES}
 LAYERS = (
     {"cli"},
     {"modules", "callbacks", "worlds"},
-    {"curation", "search"},
+    {"curation", "search", "doctor"},
     {"evaluation", "view"},
     {"collect"},
     {"steps"},

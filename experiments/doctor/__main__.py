@@ -2,6 +2,7 @@
 
     python -m experiments doctor [--only NAME ...]      # make the runs, in one process
     python -m experiments doctor --judge                # findings.jsonl of those that are there
+    python -m experiments doctor --draw                 # the figure of docs/TROUBLESHOOTING.md
 
 A finished run is skipped. ``--runs`` names another folder of runs.
 """
@@ -16,13 +17,14 @@ from typing import Any
 import yaml
 
 from experiments.launch import command_line
-from r1lit.cli.doctor import Run, findings
+from r1lit.doctor.rules import findings
+from r1lit.doctor.run import Run
 from r1lit.files import read_records, write_records
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
 HALVES = dict.fromkeys(("rules", "opened", "apart", "round3"), 15) | {
-    "healthy": 10, "healthy_apart": 5, "healthy_round3": 5,
+    "round4": 8, "healthy": 10, "healthy_apart": 5, "healthy_round3": 5, "healthy_round4": 3,
 }  # fmt: skip
 """Each half and its planted runs; of round 2, ``rules`` and ``apart`` are the 30."""
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
@@ -51,13 +53,16 @@ HEALTHY_APART: dict[str, dict[str, Any]] = {
 HEALTHY_ROUND3: dict[str, dict[str, Any]] = yaml.safe_load(
     (HERE / "healthy_round3.yaml").read_text()
 )
+HEALTHY_ROUND4: dict[str, dict[str, Any]] = yaml.safe_load(
+    (HERE / "healthy_round4.yaml").read_text()
+)
 APART = {"data.num_iterations": 8}
 """What the runs that were kept apart in round 2, and those of round 3, have too."""
 
 
 def planted() -> dict[str, dict[str, Any]]:
     """Return every fault by name: its half, its change, and the rules that name it."""
-    files = ("faults.yaml", "faults_apart.yaml", "faults_round3.yaml")
+    files = ("faults.yaml", "faults_apart.yaml", "faults_round3.yaml", "faults_round4.yaml")
     return {k: v for file in files for k, v in yaml.safe_load((HERE / file).read_text()).items()}
 
 
@@ -80,6 +85,8 @@ def runs() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"healthy/{name}", change
     for name, change in (HEALTHY_APART | HEALTHY_ROUND3).items():
         yield f"healthy/{name}", APART | change
+    for name, change in HEALTHY_ROUND4.items():
+        yield f"healthy/{name}", change
     for name, fault in planted().items():
         longer = APART if fault["half"] in ("apart", "round3") else {}
         yield f"faults/{name}", longer | fault["change"]
@@ -103,8 +110,9 @@ def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
 
 def healthy_half(name: str) -> str:
     """Return the half of a healthy run."""
-    if name in HEALTHY_ROUND3:
-        return "healthy_round3"
+    for half, names in (("healthy_round3", HEALTHY_ROUND3), ("healthy_round4", HEALTHY_ROUND4)):
+        if name in names:
+            return half
     return "healthy_apart" if name in HEALTHY_APART else "healthy"
 
 
@@ -124,7 +132,8 @@ def judge(folder: Path) -> None:
         kind, short = name.split("/")
         fault = faults.get(short, {}) if kind == "faults" else {}
         seen = [rule.name for rule, _ in findings(Run(folder / name))]
-        named = bool(set(seen) & set(fault["named"])) if fault else not seen
+        counted = seen[:1] if fault.get("first") else seen
+        named = bool(set(counted) & set(fault["named"])) if fault else not seen
         half = fault.get("half") or healthy_half(short)
         rows.append({"run": name, "half": half, "ok": named, "seen": seen})
     write_records(file, rows)
@@ -133,15 +142,71 @@ def judge(folder: Path) -> None:
         print(f"{half}: {sum(own)} of {len(own)} made, {num} planted, are as planted")
 
 
+DRAWN = {
+    "healthy": "healthy/seed_0",
+    "negated loss (wrong_way)": "faults/negated_loss",
+    "entropy bonus of 1 (entropy_bonus)": "faults/entropy_bonus_huge",
+    "weight decay of 100 (weight_decay)": "faults/weight_decay_huge",
+}
+"""The runs of the figure in docs/TROUBLESHOOTING.md; all have one seed."""
+SHOWN = {
+    "train/reward": "reward",
+    "train/reward/accuracy": "accuracy",
+    "train/entropy": "entropy, nats",
+    "train/kl_reference": "KL to the reference, nats",
+}
+CURVES = HERE / "curves.jsonl"
+FIGURE = HERE.parents[1] / "docs" / "images" / "troubleshooting.png"
+
+
+def keep_curves(folder: Path) -> None:
+    """Keep the numbers that the figure shows, of runs that are in a folder."""
+    rows = [
+        {"run": label, "iteration": line["iteration"], **{key: line[key] for key in SHOWN}}
+        for label, name in DRAWN.items()
+        for line in read_records(folder / name / "metrics.jsonl")
+    ]
+    write_records(CURVES, rows)
+
+
+def draw() -> None:
+    """Draw the kept numbers: one panel a metric, a healthy run next to sick ones."""
+    from matplotlib.figure import Figure
+
+    from r1lit.callbacks.figures import BLUE, GREEN, VERMILION, save_figure, tidy
+
+    rows = read_records(CURVES)
+    figure = Figure(figsize=(9, 5.4), dpi=120, layout="constrained")
+    looks = zip(DRAWN, ("0.55", VERMILION, BLUE, GREEN), ("o", "v", "s", "^"), strict=True)
+    styles = {label: (color, marker) for label, color, marker in looks}
+    for axes, (key, title) in zip(figure.subplots(2, 2).flat, SHOWN.items(), strict=True):
+        for label, (color, marker) in styles.items():
+            own = [row for row in rows if row["run"] == label]
+            xs, ys = [row["iteration"] for row in own], [row[key] for row in own]
+            axes.plot(xs, ys, color=color, marker=marker, markersize=5, label=label)
+        tidy(axes, title, xlabel="iteration")
+        if key == "train/kl_reference":
+            axes.set_yscale("log")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    save_figure(figure, FIGURE)
+
+
 def command(args: list[str]) -> None:
     """Make the runs."""
     parser = command_line("experiments.doctor", __doc__)
     parser.add_argument("--only", nargs="+", help="names of runs")
     parser.add_argument("--judge", action="store_true", help="run the doctor, train nothing")
+    parser.add_argument("--draw", action="store_true", help="draw the kept curves again")
+    parser.add_argument("--keep", action="store_true", help="keep the curves of these runs first")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the runs")
     options = parser.parse_args(args)
     if options.judge:
         return judge(options.runs)
+    if options.keep:
+        keep_curves(options.runs)
+    if options.draw or options.keep:
+        return draw()
     for name, change in runs():
         if options.only is None or name.split("/")[1] in options.only:
             train(name, change, options.runs / name)

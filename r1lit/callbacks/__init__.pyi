@@ -3,6 +3,7 @@ from .checkpoints import (
     IterationCheckpoint as IterationCheckpoint,
 )
 from .curves import CurveWriter as CurveWriter, RewardFigure as RewardFigure
+from .doctor import Doctor as Doctor
 from .keep_best import KeepBest as KeepBest
 from .profile import Profile as Profile
 from .progress import LastLines as LastLines, R1ProgressBar as R1ProgressBar

@@ -216,6 +216,7 @@ class GroupHealth(RolloutStatistics[GroupRow]):
                 rank_zero_warn(
                     f"rewards: in {MANY} iterations all responses to a problem got the same reward,"
                     f" so nothing is learned: {_find_cause(rows)}"
+                    " (docs/TROUBLESHOOTING.md#no_mixed_groups)"
                 )
         values = _shares(rows, "")
         sources = self._sources.setdefault(stage, set())

@@ -79,6 +79,7 @@ class EvaluateFirst(Callback):
             f"data.prompts: verifiers read an answer in {num_read} of {self._num_responses}"
             f" responses before training ({count} times: {reason}), so accuracy can hardly be"
             " earned; let data.prompts.wording ask for a form that the verifier reads"
+            " (docs/TROUBLESHOOTING.md#unread_answers)"
         )
 
     def on_train_batch_start(

@@ -45,7 +45,7 @@ usage: r1lit {fit,validate,test,predict} [-c FILE.yaml ...] [--key value ...]
   r1lit plan -c FILE ...   memory, tokens and time of a fit, forecast
   r1lit chat RUN  talk to a run's policy, or to two side by side
   r1lit view RUN  one HTML page of a run, or of two side by side
-  r1lit doctor RUN    what is wrong in a run, and the key to change
+  r1lit doctor RUN    what is wrong in a run, of TRL too, and the key to change
   r1lit fork RUN --at K -c CHANGE --run NEW    go on from iteration K, changed
   r1lit audit-verifier    how often a verifier pays wrong answers, and refuses
                           right ones

@@ -31,6 +31,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException, SI
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers.utils.logging import disable_progress_bar
 
+from r1lit.callbacks.doctor import Doctor
 from r1lit.callbacks.keep_best import check_early_stopping
 from r1lit.callbacks.loggers import log_by_iteration
 from r1lit.callbacks.profile import Profile
@@ -268,8 +269,11 @@ class R1CLI(LightningCLI):
                 " Python starts; use ddp, whose ranks are commands of their own"
             )
         pass_on_sigterm(trainer)
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         if self.subcommand == "fit" and config.profile is not None:
-            trainer.callbacks.append(Profile(config.profile))  # type: ignore[attr-defined]
+            callbacks.append(Profile(config.profile))
+        if self.subcommand == "fit" and not any(isinstance(c, Doctor) for c in callbacks):
+            callbacks.append(Doctor())
         return trainer
 
 

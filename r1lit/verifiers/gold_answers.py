@@ -97,7 +97,7 @@ def _named_if_slow(what: str, num_answers: int) -> Iterator[None]:
     """Warn, while it still decides, of a verifier that needs long for a few gold answers."""
     line = (
         f"{what} has not decided about {num_answers} gold answers in {SLOW_S:g} s; each response"
-        " will wait for it as long (Ctrl-C ends this)"
+        " will wait for it as long (Ctrl-C ends this; docs/TROUBLESHOOTING.md#verifier_timeout)"
     )
     timer = Timer(SLOW_S, warnings.warn, [line])
     timer.daemon = True

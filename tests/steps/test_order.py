@@ -117,7 +117,7 @@ def test_a_misspelt_field_is_named() -> None:
     class Misspells(MaskTruncated):
         reads = ("rewards_PG",)
 
-    with pytest.raises(ValueError, match=r"Misspells names rewards_PG, .*did you mean reward_PG\?$"):
+    with pytest.raises(ValueError, match=r"names rewards_PG, .*did you mean reward_PG\?$"):
         check_order([Misspells()], ())
 
 

@@ -1,13 +1,14 @@
-"""A finished or running training's folder, as ``r1lit doctor`` reads it."""
+"""A finished or running training's folder, as the rules read it."""
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -17,15 +18,27 @@ from r1lit.files import Record, read_existing
 class Run:
     """A run folder as the rules read it: settings by dotted key, and each metric's numbers.
 
+    ``asked`` holds what rules have asked it for, and whether it was there: metrics by their key,
+    settings as ``config.yaml``, and responses as ``responses.jsonl``.
+
     Raises:
         ValueError: if the folder has no metrics.
     """
 
+    kind = "r1lit"
+    """Whose files these are."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.metrics = read_existing(folder / "metrics.jsonl", "run")
-        if not self.metrics:
-            raise ValueError(f"run: {folder / 'metrics.jsonl'} has no iteration yet")
+        self.asked: dict[str, bool] = {}
+        self.metrics = self.read_metrics()
+
+    def read_metrics(self) -> list[Record]:
+        """Return a line for each iteration, by the names of docs/METRICS.md."""
+        found = read_existing(self.folder / "metrics.jsonl", "run")
+        if not found:
+            raise ValueError(f"run: {self.folder / 'metrics.jsonl'} has no iteration yet")
+        return found
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -34,11 +47,58 @@ class Run:
         return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
 
     @cached_property
+    def lines(self) -> list[Record]:
+        """All recorded responses, in order."""
+        return self._records("responses.jsonl")
+
+    @cached_property
+    def evaluations(self) -> list[Record]:
+        """Evaluations of the run, as ``summary.json`` has them."""
+        path = self.folder / "summary.json"
+        return list(json.loads(path.read_text())) if path.exists() else []
+
+    @cached_property
+    def measurements(self) -> list[Record]:
+        """The lines of ``doctor.jsonl``."""
+        return self._records("doctor.jsonl")
+
+    @property
+    def measured(self) -> list[Record]:
+        """What the callback ``Doctor`` measured: weights that moved, and whether the right way."""
+        self.asked["doctor.jsonl"] = bool(self.measurements)
+        return self.measurements
+
+    @cached_property
+    def adapter_config(self) -> dict[str, Any] | None:
+        """The settings of the adapter that is trained alone; None where all weights are."""
+        value = self._at("model.policy.adapter")
+        return None if not value else dict(value.get("init_args", value))
+
+    def translated(self, text: str) -> str:
+        """Return what is said of a run in the names of who made it."""
+        return text
+
+    def _records(self, name: str) -> list[Record]:
+        path = self.folder / name
+        return read_existing(path, "run") if path.exists() else []
+
+    def until(self, num_iterations: int) -> Self:
+        """Return the run as it was after its first iterations."""
+        early = object.__new__(type(self))
+        early.folder, early.asked = self.folder, {}
+        early.metrics = self.metrics[:num_iterations]
+        last = early.metrics[-1]["iteration"]
+        early.__dict__["config"] = self.config
+        for name in ("lines", "evaluations", "measurements"):
+            rows = getattr(self, name)
+            early.__dict__[name] = [row for row in rows if row.get("iteration", 0) <= last]
+        return early
+
+    @cached_property
     def responses(self) -> list[Record]:
         """Recorded responses of training, in order; evaluation's where there are none."""
-        path = self.folder / "responses.jsonl"
-        lines = read_existing(path, "run") if path.exists() else []
-        return [line for line in lines if line.get("split") == "train"] or lines
+        self.asked["responses.jsonl"] = bool(self.lines)
+        return [line for line in self.lines if line.get("split") == "train"] or self.lines
 
     def setting(self, key: str, default: Any = None) -> Any:
         """Return a setting; ``model.`` and ``data.`` stand for their ``init_args``, and so on."""
@@ -53,6 +113,7 @@ class Run:
 
     def _at(self, key: str) -> Any:
         value: Any = self.config
+        self.asked["config.yaml"] = bool(self.config)
         for part in key.split("."):
             value = value.get("init_args", value) if isinstance(value, dict) else None
             value = value.get(part) if isinstance(value, dict) else None
@@ -61,7 +122,9 @@ class Run:
     def values(self, key: str) -> list[float]:
         """Return a metric's finite numbers, in the order of iterations."""
         found = (line.get(key) for line in self.metrics)
-        return [float(v) for v in found if isinstance(v, int | float) and math.isfinite(v)]
+        finite = [float(v) for v in found if isinstance(v, int | float) and math.isfinite(v)]
+        self.asked[key] = bool(finite)
+        return finite
 
     def mean(self, key: str, default: float = float("nan")) -> float:
         """Return a metric's mean over iterations. Without any it is NaN, which is above nothing."""
@@ -126,3 +189,8 @@ class Run:
     def moved(self, key: str) -> str:
         """Return its start and end in words."""
         return f"{key} went from {self.start(key):.3g} to {self.end(key):.3g}"
+
+
+def got_right(line: Record) -> bool:
+    """Return whether a recorded response was judged right."""
+    return bool(line.get("status") == "right")

@@ -1,16 +1,18 @@
-"""``r1lit doctor``: each rule sees its fault in a run folder, and a healthy run is left alone."""
+"""Each rule sees its fault in a run folder, and a healthy run is left alone."""
 
 from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from r1lit.cli.doctor import RULES, Run, findings, main
+from r1lit.doctor.rules import RULES, findings
+from r1lit.doctor.run import Run
 
 HEALTHY = Path(__file__).parents[2] / "notebooks" / "data" / "aha"
 NUM = 10
@@ -20,7 +22,13 @@ def line(text: str, status: str = "wrong", answer: str = "7 * 6") -> dict[str, A
     return {"split": "train", "iteration": 0, "response": text, "status": status, "answer": answer}
 
 
-def run(folder: Path, metrics: dict[str, Any], settings: dict[str, Any], lines: list[Any]) -> Run:
+def run(
+    folder: Path,
+    metrics: dict[str, Any],
+    settings: dict[str, Any],
+    lines: list[Any],
+    measured: Sequence[dict[str, Any]] = (),
+) -> Run:
     """A healthy run's folder with some metrics, settings and responses replaced.
 
     A metric is one number, its start and its end, or a list of all its numbers.
@@ -52,7 +60,7 @@ def run(folder: Path, metrics: dict[str, Any], settings: dict[str, Any], lines: 
         at[last] = value
     folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    for name, records in (("metrics", rows), ("responses", lines)):
+    for name, records in (("metrics", rows), ("responses", lines), ("doctor", measured)):
         text = "".join(json.dumps(record) + "\n" for record in records)
         (folder / f"{name}.jsonl").write_text(text)
     return Run(folder)
@@ -81,7 +89,21 @@ LOOP = "I try 1 + 2 = 3 again and again . " * 9
 TIS = {"class_path": "r1lit.objectives.TruncatedImportanceSampling"}
 ACCURACY = "train/reward/accuracy"
 FORMAT = [{"class_path": "r1lit.rewards.Format"}]
-FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any]]] = {
+ADAPTER = {"adapter": {"class_path": "peft.LoraConfig", "init_args": {"r": 8}}}
+WHOLE = {"num_matrices": 8, "num_matrices_moved": 8, "num_others": 4, "num_others_moved": 4}
+NORMS = [{"iteration": 9, **WHOLE, "num_matrices_moved": 0, "gain": 0.1, "num_tokens": 900}]
+DOWN = [{"iteration": i, **WHOLE, "gain": -0.1, "num_tokens": 900} for i in range(3)]
+FAULTS: dict[str, tuple[Any, ...]] = {
+    "evaluation_sampling": ({}, {"model.validation_sampling": {"temperature": 2.0}}, GOOD),
+    "one_sign": ({}, {}, [line("!" * 60)] * 4),
+    "tools_unused": ({"train/environment/calls": (1.0, 0.0)}, {}, GOOD),
+    "clipped_gradients": ({"train/grad_norm": 0.5}, {"model.max_grad_norm": 1e-6}, GOOD),
+    "frozen": ({}, {}, GOOD, NORMS),
+    "adapter_rate": ({"train/learning_rate": 6e-3}, {"model.policy": ADAPTER}, GOOD),
+    "weight_decay": ({}, {"model.optimizer.weight_decay": 10.0}, GOOD),
+    "entropy_bonus": ({"train/entropy_weight": 1.0}, {}, GOOD),
+    "wrong_way": ({}, {}, GOOD, DOWN),
+    "memory_grows": ({"memory/host_gib": (4.0, 9.0)}, {}, GOOD),
     "verifier_timeout": ({"train/verifier/timeout": 0.2}, {}, GOOD),
     "verifier_error": ({"train/verifier/error": 0.2}, {}, GOOD),
     "unread_answers": ({}, {}, [line("no tags", "unparsed")] * 4),
@@ -154,6 +176,15 @@ def test_a_policy_at_its_rollout_counts_where_updates_could_move_it(settings, na
     assert [rule.name for rule, _ in findings(made)] == names
 
 
+def renamed(num: int) -> list[Any]:
+    """Sixteen groups of so many questions, each under a name of its own."""
+    lines = groups([(RIGHT, "right", {})], 16, 16)
+    return [{**x, "question": f"What is {i % num}{' ' * (i // num)}?"} for i, x in enumerate(lines)]
+
+
+SLOW_ADAPTER = {"train/learning_rate": 1e-6, "train/kl_reference": 2e-6}
+LEAK = [9.0, 9.5, 10.0, 10.6, 11.0, 11.5, 12.0, 12.6]
+SEQUENCE = {"class_path": "r1lit.objectives.GSPO", "init_args": {"beta": 0.001}}
 PAID = {"accuracy": 1.0, "format": 0.0}
 FREE = {"accuracy": 0.0, "format": 0.0}
 LONG = {"accuracy": 0.0, "format": 1.0}
@@ -247,6 +278,7 @@ UNPAID = groups([(RIGHT, "right", PAID), (WRONG, "wrong", LONG)], 4, 4)
         ("learning_rate_high", {"train/learning_rate": 0.02}, {"model.optimizer.lr": 0.02}, GOOD),
         ("learning_rate_high", {"train/loss": [0.1] * 7 + [None] * 3}, {}, GOOD),
         ("learning_rate_high", {"train/reward/format": (0.95, 0.5)}, {}, GOOD),
+        ("learning_rate_high", {"train/kl_reference": [0.0] + [6.0] * 9}, {}, GOOD),
         ("far_from_rollout", {}, {"model.num_inner_epochs": 12}, GOOD),
         ("far_from_rollout", {"train/approx_kl_old": 0.018}, {}, GOOD),
         ("entropy_collapse", {"train/entropy": (0.3, 0.08), **FLAT}, {}, GOOD),
@@ -256,6 +288,12 @@ UNPAID = groups([(RIGHT, "right", PAID), (WRONG, "wrong", LONG)], 4, 4)
         ("shorter", {"train/length/mean": (100, 50), **FLAT}, {}, GOOD),
         ("repetition", {}, {}, WAITS + GOOD * 5),
         ("clip", {}, {"model.objective.epsilon": 1e-5}, GOOD),
+        ("evaluation_sampling", {}, {"model.validation_sampling": {"temperature": 0.0}}, GOOD),
+        ("one_sign", {}, {}, [line("So 7 . . . . . . . . . . . . . . . . . . .")] * 2 + GOOD * 5),
+        ("few_problems", {}, {}, renamed(2)),
+        ("adapter_rate", SLOW_ADAPTER, {"model.policy": ADAPTER, "model.optimizer.lr": 1e-6}, GOOD),
+        ("entropy_bonus", {}, {"model.objective.entropy": {"init_args": {"weight": 0.5}}}, GOOD),
+        ("memory_grows", {"memory/device_gib": [9.0, 9.0, *LEAK]}, {}, GOOD),
         ("clip", {"train/clip_fraction": 0.17}, {"model.train_batch_size": 128}, GOOD),
     ],
 )
@@ -279,6 +317,17 @@ def test_other_evidence_of_a_rule(name, metrics, settings, lines, tmp_path):
         ({}, {"model.sampling.top_k": 50}, GOOD),
         ({"train/mismatch/k3_kl": 0.05}, {"model.max_staleness": 4, "model.correction": TIS}, GOOD),
         ({"train/clip_fraction": 0.14}, {}, GOOD),
+        ({"train/clip_fraction": 0.4}, {"model.objective": SEQUENCE}, GOOD),
+        ({"train/grad_norm": 10.0}, {"model.max_grad_norm": 0.05}, GOOD),
+        ({}, {"model.validation_sampling": {"temperature": 0.6}}, GOOD),
+        ({}, {"model.optimizer.weight_decay": 0.1}, GOOD),
+        ({"train/entropy_weight": 0.001}, {}, GOOD),
+        ({"train/kl_reference": [0.1] * 8 + [30.0] * 2}, {}, GOOD),  # k3 of one rare token
+        ({"memory/host_gib": [4.0, 6.0, 7.0, 7.5, 7.7, 7.8, 7.9, 7.9, 7.9, 7.9]}, {}, GOOD),
+        ({"memory/host_gib": [4.0, 4.9] * 5}, {}, GOOD),
+        ({"train/environment/calls": (1.0, 0.5)}, {}, GOOD),
+        ({}, {"model.policy": ADAPTER}, GOOD),
+        ({}, {}, [line("<think> 1 + 1 ... 3 !!! </think> <answer> 7 * 6 </answer>", "right")] * 4),
         ({"train/groups/mixed": 0.1, "train/groups/all_right": (0.1, 0.95)}, {}, GOOD),  # solved
         ({"train/mismatch/mean_abs": 0.03}, {}, GOOD),  # bfloat16
         ({"train/mismatch/mean_abs": 4e-3}, {**EXACT, "model.engine": SERVER}, GOOD),
@@ -315,16 +364,3 @@ def test_what_only_looks_like_a_fault(metrics, settings, lines, tmp_path):
 def test_old_weights_show_in_a_mismatch_that_grows(tmp_path):
     made = run(tmp_path, {"train/mismatch/mean_abs": (0.001, 0.2)}, {}, GOOD)
     assert "old weights" in findings(made)[0][1]
-
-
-def test_the_command(tmp_path, capsys):
-    run(tmp_path, *FAULTS["truncated"])
-    assert main([str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "train/length/truncated is 0.5 at the start, 0.5 on average" in out
-    assert "raise model.sampling.max_tokens" in out
-    assert main([str(tmp_path), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "truncated"
-    assert main([str(HEALTHY)]) == 0
-    with pytest.raises(ValueError, match=r"run: .*metrics\.jsonl"):
-        main([str(tmp_path / "nowhere")])

@@ -1,0 +1,206 @@
+"""The doctor in a run: measures what only a run can, and prints findings.
+
+B rows (responses)   T response tokens
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch import Callback
+from torch import Tensor
+
+from r1lit.batches import Rollout, TokenValues
+from r1lit.callbacks.base import finished_iterations, order_callbacks, rollout_of, run_folder
+from r1lit.callbacks.curves import CurveWriter
+from r1lit.errors import check_at_least
+from r1lit.files import Record, append_records, keep_records
+
+if TYPE_CHECKING:
+    from r1lit.doctor.rules import Finding
+
+FIRST = 3
+"""Iterations at the start that are measured whatever the interval."""
+LONGER = 1.1
+"""A run is looked at again once it is so much longer: its files are read whole."""
+NUMBERS = 64
+"""Numbers of each tensor that are compared."""
+FILE = "doctor.jsonl"
+
+
+class Doctor(Callback):
+    """Looks at the run folder while a policy is trained on rollouts; the command line adds it.
+
+    Each finding of ``r1lit doctor`` is printed once, with the iteration at which it began and the
+    first recorded response that shows it. The run ends with one line: what is wrong, or that
+    nothing was found. It needs ``CurveWriter``. A run whose files cannot be read goes on.
+
+    At the first three iterations, and at every n-th, it also writes a line to ``doctor.jsonl``:
+    how many of the policy's tensors have moved since training began, and ``gain``, the correlation
+    over tokens of a few responses between advantage and change of log-prob by the iteration's
+    updates. It costs a forward pass of these responses. Updates that go the right way make it
+    positive. With ``top_p`` or ``top_k`` it is not measured.
+
+    Args:
+        every_n_iterations: How often to measure and to look; seldomer after a hundred iterations,
+            when a run is a tenth longer than it was at the last look.
+        num_responses: of a rollout whose log-probs are computed again; 0 measures no gain.
+    """
+
+    position = 2
+
+    def __init__(self, every_n_iterations: int = 10, num_responses: int = 16) -> None:
+        check_at_least("Doctor.every_n_iterations", every_n_iterations, 1)
+        check_at_least("Doctor.num_responses", num_responses, 0)
+        self.every_n_iterations, self.num_responses = every_n_iterations, num_responses
+        self._folder: Path | None = None
+        self._start: dict[str, Tensor] = {}
+        self._said: set[str] = set()
+        self._failure: Exception | None = None
+        self._next_look = 0
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Come after what writes the files, before the last lines."""
+        order_callbacks(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Remember some of the weights; of a resumed run, what was found before."""
+        learns = hasattr(pl_module, "objective") and hasattr(pl_module, "policy")
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        writes = any(isinstance(callback, CurveWriter) for callback in callbacks)
+        trial = getattr(trainer, "fast_dev_run", False)
+        self._folder = run_folder(trainer) if learns and writes and not trial else None
+        if self._folder is None:
+            return
+        self._start = sampled(pl_module)
+        if not trainer.is_global_zero:
+            return
+        finished = finished_iterations(trainer, pl_module)
+        keep_records(self._folder / FILE, lambda line: line["iteration"] < finished)
+        if finished > 0:
+            self._said = {finding.rule.name for finding in self.look()}
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Measure, and say what is new."""
+        rollout = rollout_of(outputs)
+        if self._folder is None or rollout is None:
+            return
+        due = (rollout.iteration + 1) % self.every_n_iterations == 0
+        if due or rollout.iteration < FIRST:
+            gain = self._gain(trainer, pl_module, rollout)
+            if trainer.is_global_zero:
+                moved = how_many_moved(self._start, sampled(pl_module))
+                line = {"iteration": rollout.iteration, **moved, **gain}
+                append_records(self._folder / FILE, [line])
+        finished = rollout.iteration + 1
+        if due and finished >= self._next_look and trainer.is_global_zero:
+            self._next_look = math.ceil(LONGER * finished)
+            for finding in self.look():
+                if finding.rule.name not in self._said:
+                    self._said.add(finding.rule.name)
+                    print(as_lines(finding), file=sys.stderr, flush=True)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print one line."""
+        self._start = {}
+        if self._folder is not None and trainer.is_global_zero:
+            print(f"doctor: {self.last_line()}", file=sys.stderr, flush=True)
+
+    def last_line(self) -> str:
+        """Return what is wrong and where to read about it, or that nothing was found."""
+        found = self.look()
+        if self._failure is not None:
+            return f"{self._folder} could not be looked at: {self._failure!r}"
+        if not found:
+            return "no rule applies"
+        first, more = found[0], len(found) - 1
+        others = f", and {more} more (r1lit doctor {self._folder})" if more else ""
+        return f"{first.rule.name}: {first.rule.meaning}; {first.rule.link}{others}"
+
+    def look(self) -> list[Finding]:
+        """Return the findings so far; a run does not end because it cannot be looked at."""
+        from r1lit.doctor.rules import examined  # a run loads no rule before it is looked at
+        from r1lit.doctor.run import Run
+
+        assert self._folder is not None
+        self._failure = None
+        try:
+            return examined(Run(self._folder))
+        except Exception as error:
+            self._failure = error
+            return []
+
+    def _gain(self, trainer: pl.Trainer, module: Any, rollout: Rollout) -> Record:
+        """Return ``gain``, and of how many tokens it is; nothing where it is not measured."""
+        if not self.num_responses or not hasattr(module, "first_token_values"):
+            return {}
+        if module.sampling.top_p < 1 or module.sampling.top_k:  # sampled among fewer tokens
+            return {}
+        wanted = module.num_token_rows
+        module.num_token_rows = self.num_responses
+        try:
+            with trainer.precision_plugin.forward_context():
+                tokens = module.first_token_values(rollout, module.sampling)["tokens"]
+        finally:
+            module.num_token_rows = wanted
+        return gain_of(rollout, tokens)
+
+
+def gain_of(rollout: Rollout, tokens: TokenValues) -> Record:
+    """Return sum(A d) / sqrt(sum(A^2) sum(d^2)) over tokens, d the change of log-prob.
+
+    There is no ``gain`` where all advantages are 0, or no log-prob has changed.
+    """
+    rows = len(tokens.logp_BT)
+    mask_BT = rollout.loss_mask_BT[:rows]
+    change_N = (tokens.logp_BT - rollout.logp_old_BT[:rows])[mask_BT].double()
+    advantage_N = rollout.advantage_BT[:rows][mask_BT].double()
+    scale = float((advantage_N.square().sum() * change_N.square().sum()).sqrt())
+    gain = float((advantage_N * change_N).sum()) / scale if scale > 0 else None
+    return {"num_tokens": len(change_N)} | ({} if gain is None else {"gain": gain})
+
+
+@torch.no_grad()
+def sampled(module: Any) -> dict[str, Tensor]:
+    """Return some numbers of each tensor that is meant to be trained: an adapter's own, or all."""
+    alone = getattr(module, "adapter", None) is not None
+    found = {}
+    for name, weight in module.policy.named_parameters():
+        local = getattr(weight, "to_local", lambda weight=weight: weight)()
+        if local.numel() and (weight.requires_grad or not alone):
+            step = max(1, local.numel() // NUMBERS)
+            kind = "matrix" if weight.dim() > 1 else "other"
+            numbers = local.detach().reshape(-1)[::step][:NUMBERS]
+            found[f"{kind} {name}"] = numbers.float().cpu().clone()
+    return found
+
+
+def how_many_moved(before: dict[str, Tensor], now: dict[str, Tensor]) -> dict[str, int]:
+    """Return how many matrices, and how many norms and biases, differ in any number compared."""
+    counts = {}
+    for kind, name in (("matrix", "matrices"), ("other", "others")):
+        own = [key for key in before.keys() & now.keys() if key.startswith(kind)]
+        counts[f"num_{name}"] = len(own)
+        counts[f"num_{name}_moved"] = sum(not torch.equal(before[k], now[k]) for k in own)
+    return counts
+
+
+def as_lines(finding: Finding) -> str:
+    """Return a finding as a run's log has it."""
+    rule = finding.rule
+    return (
+        f"doctor: {rule.name}, {finding.since}\n  seen    {finding.evidence}\n"
+        f"  change  {rule.change}\n  see     {rule.link}"
+    )

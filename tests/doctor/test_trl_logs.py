@@ -1,0 +1,95 @@
+"""Runs of TRL as ``r1lit doctor`` reads them: recorded ones, with a planted fault each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from r1lit.cli.doctor import main, read
+from r1lit.doctor.rules import examined, findings, unjudged
+from r1lit.doctor.trl import TRLRun, as_responses, is_trl
+
+RUNS = Path(__file__).parent / "trl"
+NAMED = {
+    "truncated": {"truncated"},
+    "learning_rate_low": {"learning_rate_low"},
+    "learning_rate_high": {"learning_rate_high"},
+    "reward_hacked": {"reward_hacked"},
+}
+"""Each run of ``make_trl_runs.py`` -> the rules that count as naming its fault (any)."""
+
+
+def restored(name: str, folder: Path) -> Path:
+    """Return a folder as TRL leaves it: the state in a checkpoint, and a table a step."""
+    own = RUNS / name
+    checkpoint = folder / "checkpoint-6"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text((own / "trainer_state.json").read_text())
+    rows = [json.loads(line) for line in (own / "completions.jsonl").read_text().splitlines()]
+    (folder / "completions").mkdir()
+    for step in {row["step"] for row in rows}:
+        table = pa.Table.from_pylist([row for row in rows if row["step"] == step])
+        parquet.write_table(table, folder / "completions" / f"completions_{step:05d}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_planted_fault_is_named(name, tmp_path):
+    run = read(restored(name, tmp_path))
+    assert isinstance(run, TRLRun)
+    assert {rule.name for rule, _ in findings(run)} & NAMED[name]
+
+
+def test_a_healthy_run_is_left_alone_and_what_is_not_known_is_said(tmp_path, capsys):
+    folder = restored("healthy", tmp_path)
+    assert main([str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "TRL's logs: settings are not known" in out
+    assert "not judged" in out
+    assert {"temperature", "kl_strong", "frozen", "wrong_way"} <= unjudged(read(folder)).keys()
+    assert not {"truncated", "no_mixed_groups", "copies"} & unjudged(read(folder)).keys()
+
+
+def test_it_speaks_trls_names(tmp_path, capsys):
+    assert main([str(restored("truncated", tmp_path))]) == 1
+    out = capsys.readouterr().out
+    assert "completions/clipped_ratio is" in out and "raise max_completion_length" in out
+    assert "train/length/truncated" not in out and "model.sampling" not in out
+
+
+def test_a_response_that_shows_it_has_its_step(tmp_path):
+    run = read(restored("learning_rate_high", tmp_path))
+    shown = [found.example for found in examined(run) if found.example is not None]
+    assert all(line["iteration"] >= 1 for line in shown)
+
+
+def test_an_adapter_is_known_by_its_file(tmp_path):
+    folder = restored("learning_rate_low", tmp_path)
+    assert TRLRun(folder).adapter_config is None
+    (folder / "adapter_config.json").write_text('{"r": 8, "lora_alpha": 16}')
+    assert "adapter_rate" in [rule.name for rule, _ in findings(TRLRun(folder))]
+
+
+def test_messages_and_a_reward_of_another_name(tmp_path):
+    rows = [
+        {"step": 1, "prompt": [{"role": "user", "content": "1 + 1?"}], "advantage": 0.0,
+         "completion": [{"role": "assistant", "content": text}], name: reward}
+        for name, text, reward in (("correctness_reward_func", "2", 2.0),
+                                   ("correctness_reward_func", "3", 0.0))
+    ]  # fmt: skip
+    right, wrong = as_responses(rows)
+    assert (right["question"], right["response"], right["status"]) == ("1 + 1?", "2", "right")
+    assert (wrong["status"], wrong["rewards"]) == ("wrong", {"accuracy": 0.0})
+    unnamed = as_responses([{k.replace("correctness", "my"): v for k, v in rows[0].items()}])
+    assert "status" not in unnamed[0]
+
+
+def test_a_folder_of_neither_kind_and_a_log_without_steps(tmp_path):
+    assert not is_trl(tmp_path)
+    (tmp_path / "trainer_state.json").write_text('{"log_history": []}')
+    with pytest.raises(ValueError, match=r"run: .*trainer_state\.json has no row"):
+        read(tmp_path)
