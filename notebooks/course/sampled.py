@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -25,13 +26,18 @@ def sample(
     sampling: Sampling,
     seed: int = 0,
 ) -> list[Response]:
-    """Return ``size`` responses to each problem, one problem after the other."""
+    """Return ``size`` responses to each problem, one problem after the other.
+
+    Random numbers are by seed and sample, so no two responses have the same sample: those of one
+    number would otherwise give up alike in every problem.
+    """
     engine = InProcessEngine(compile=False)
     engine.bind(ModelSpec(name="policy", tokenizer=tokenizer, policy=policy))
+    how: Any = {"sampling": sampling, "seed": seed}
     prompts = [prompt_text(tokenizer, template, str(problem.question)) for problem in problems]
     requests = [
-        Request(prompt=ids, samples=tuple(range(size)), sampling=sampling, seed=seed)
-        for ids in encode_prompts(tokenizer, prompts)
+        Request(prompt=ids, samples=tuple(range(i * size, (i + 1) * size)), **how)
+        for i, ids in enumerate(encode_prompts(tokenizer, prompts))
     ]
     completions = engine.generate(requests)
     asked = [problem for problem in problems for _ in range(size)]
