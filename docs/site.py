@@ -25,6 +25,7 @@ GROUPS = {
         "docs/FROM_PYTHON.md", "docs/CONFIGURATION.md", "docs/USE_THE_MODEL.md",
         "docs/COMING_FROM.md", "docs/TROUBLESHOOTING.md", "docs/SMALL_WORLD.md",
     ),
+    "Course": (),
     "Train": (
         "docs/EQUATIONS.md", "docs/REWARDS.md", "docs/VERIFIERS.md", "docs/REWARD_MODELS.md",
         "docs/PROCESS_REWARDS.md", "docs/DATA_CURATION.md", "docs/DISTILLATION.md", "docs/LORA.md",
@@ -47,7 +48,7 @@ GROUPS = {
 }  # fmt: skip
 """Groups of the navigation. A page that is in none of them comes last in ``OTHERS``."""
 OTHERS = "Project"
-FOLDERS = {"experiments/": "Studies", "notebooks/": "Notebooks"}
+FOLDERS = {"experiments/": "Studies", "notebooks/course/": "Course", "notebooks/": "Notebooks"}
 LEFT_OUT = ("tests/", "r1lit/", "notebooks/data/", "notebooks/course/data/", ".")
 LINK = re.compile(r"(!?\[[^\[\]]*\]\()(?![a-z][a-z0-9+.-]*:|#)([^()\s#]+)((?:#[^()\s]*)?\))")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".txt": "text", ".sh": "bash"}

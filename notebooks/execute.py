@@ -3,6 +3,7 @@
     python notebooks/execute.py                    # all that have a committed run
     python notebooks/execute.py rollouts.ipynb
     python notebooks/execute.py 00_first_steps.ipynb    # trains, for minutes
+    python notebooks/execute.py course/1_advantages.ipynb    # and so do those of the course
 
 To be called when a notebook, the code that it calls or its run changes; a test compares.
 """
@@ -28,8 +29,16 @@ RUNS = {
 }
 """What the committed outputs of each are of."""
 
-TRAINS = ("00_first_steps.ipynb",)
-"""Those that train, and need no run."""
+COURSE = (
+    "course/1_advantages.ipynb",
+    "course/2_r1_zero.ipynb",
+    "course/3_cold_start_and_reward_models.ipynb",
+    "course/4_distillation_and_error_bars.ipynb",
+)
+"""The course, in its order."""
+
+TRAINS = ("00_first_steps.ipynb", *COURSE)
+"""Those that train or calculate, and need no run."""
 TIMEOUT_S = 1200  # of a cell: training on a busy machine
 
 

@@ -50,10 +50,12 @@ def test_it_builds_and_nothing_is_broken(tmp_path):
 def test_every_page_has_a_group_and_an_unknown_one_the_last():
     pages = hooks.pages_of(hooks.tracked())
     new = ["docs/NEW.md", "experiments/new/README.md", "notebooks/new.ipynb"]
+    new.append("notebooks/course/5_new.ipynb")
     groups = hooks.grouped([*pages, *new])
     assert sorted(p for listed in groups.values() for p in listed) == sorted([*pages, *new])
     assert new[0] in groups[hooks.OTHERS]
     assert new[1] in groups["Studies"] and new[2] in groups["Notebooks"]
+    assert groups["Course"][-1] == new[3] and new[3] not in groups["Notebooks"]
 
 
 @pytest.mark.parametrize(
