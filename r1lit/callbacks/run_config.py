@@ -22,7 +22,7 @@ from r1lit.files import replace_file
 from r1lit.policy.source import ModelSource, policy_fingerprint
 
 COMPARED = ("model", "data")
-CHANGES_NO_NUMBER = {
+MAY_CHANGE_ON_RESUME = {
     "num_iterations",
     "micro_batch_tokens",
     "gradient_checkpointing",
@@ -33,7 +33,7 @@ CHANGES_NO_NUMBER = {
 LEFT_OUT = {"engine": "r1lit.rollout.InProcessEngine", "grader": "r1lit.verifiers.Grader"}
 """What a key that is left out stands for, with its defaults."""
 OF_OPTIMISER = ("model.init_args.optimizer", "model.init_args.lr_scheduler")
-OF_ONE_START = ("ckpt_path", "resume_changed")
+NOT_COMPARED = ("ckpt_path", "resume_changed")
 
 
 class RunConfig(SaveConfigCallback):
@@ -61,8 +61,8 @@ class RunConfig(SaveConfigCallback):
         if self._fitting and not self._trial and not getattr(self.config, "ckpt_path", None):
             refuse_used_folder(trainer)
         data: Any = getattr(trainer, "datamodule", None)
-        if self._fitting and self._may_change and hasattr(data, "may_differ"):
-            data.may_differ = True
+        if self._fitting and self._may_change and hasattr(data, "accepts_changed_data"):
+            data.accepts_changed_data = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is compared on resume: of one start it is the same in every checkpoint."""
@@ -109,7 +109,7 @@ class RunConfig(SaveConfigCallback):
         if trainer.is_global_zero and not self._trial:
             config = self._values
             for logger in trainer.loggers:
-                logger.log_hyperparams({k: v for k, v in config.items() if k not in OF_ONE_START})
+                logger.log_hyperparams({k: v for k, v in config.items() if k not in NOT_COMPARED})
         if self._of_optimiser:
             self._fresh = [
                 [{k: v for k, v in group.items() if k != "params"} for group in o.param_groups]
@@ -158,7 +158,7 @@ class RunConfig(SaveConfigCallback):
         if num_finished and path.is_file():
             old = read_yaml(path.read_text())
             changed = (key for key, _, _ in differences(old, config, all_=True))
-            if any(not key.startswith(OF_ONE_START) for key in changed):
+            if any(not key.startswith(NOT_COMPARED) for key in changed):
                 path.replace(path.with_name(f"config-until-{num_finished}.yaml"))
         replace_file(path, self._text.encode())
 
@@ -258,7 +258,7 @@ def differences(
         if not all_ and "class_path" in old and old["class_path"] == new.get("class_path"):
             old, new = (_filled(one, old, new) for one in (old, new))
         for name in sorted({*old, *new}):
-            if all_ or name not in CHANGES_NO_NUMBER:
+            if all_ or name not in MAY_CHANGE_ON_RESUME:
                 path = f"{key}.{name}" if key else str(name)
                 yield from differences(old.get(name), new.get(name), path, all_)
     elif old != new:

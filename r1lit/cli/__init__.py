@@ -110,7 +110,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         sys.exit(0)
     with ending_together():
         composed = compose(given)
-        say_what_begins(given, composed)
+        print_start(given, composed)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
@@ -153,7 +153,7 @@ def show_plan(given: Sequence[str], flag: str) -> None:
         print(line, flush=True)
 
 
-def say_what_begins(given: Sequence[str], composed: Sequence[str]) -> None:
+def print_start(given: Sequence[str], composed: Sequence[str]) -> None:
     """Print command, run folder and configurations: importing the libraries takes seconds."""
     if os.environ.get("LOCAL_RANK", "0") != "0" or {"-h", "--help", "--print_config"} & {*given}:
         return

@@ -103,7 +103,7 @@ CHATTY = (
 )
 """Loggers that advertise, or repeat themselves at every evaluation."""
 
-SAID_BETTER = (
+REPLACED_MESSAGES = (
     "Detected KeyboardInterrupt",
     "TPU available",
     "GPU available: False",
@@ -437,8 +437,8 @@ def run_command(args: Sequence[str]) -> R1CLI:
     disable_progress_bar()  # of transformers: a policy of one shard loads in a blink
     for name in CHATTY:
         logger = logging.getLogger(name)
-        if _says_something not in logger.filters:
-            logger.addFilter(_says_something)
+        if _is_worth_printing not in logger.filters:
+            logger.addFilter(_is_worth_printing)
     try:
         return R1CLI(
             args[0],
@@ -463,6 +463,6 @@ def run_command(args: Sequence[str]) -> R1CLI:
         raise
 
 
-def _says_something(record: logging.LogRecord) -> bool:
+def _is_worth_printing(record: logging.LogRecord) -> bool:
     text = record.getMessage().strip()
-    return "Tip:" not in text and not text.startswith(SAID_BETTER)
+    return "Tip:" not in text and not text.startswith(REPLACED_MESSAGES)

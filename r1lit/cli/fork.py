@@ -29,7 +29,7 @@ from r1lit.cli.composition import move_paths
 from r1lit.files import replace_file, replace_json
 
 WAIT_S = 600.0
-OF_ONE_START = ("run", "ckpt_path", "resume_changed")
+NOT_COMPARED = ("run", "ckpt_path", "resume_changed")
 HISTORY = ("metrics.jsonl", "summary.json", "responses.jsonl", "config.yaml")
 
 
@@ -114,7 +114,7 @@ def main(args: Sequence[str] | None = None) -> None:
         config = yaml.safe_load((given.source / "config.yaml").read_text())
         own = Path(config.get("trainer", {}).get("default_root_dir") or given.source)
         whole = move_paths(move_paths(config, own, given.run), given.source, given.run)
-        kept = {k: v for k, v in whole.items() if k not in OF_ONE_START}
+        kept = {k: v for k, v in whole.items() if k not in NOT_COMPARED}
         replace_file(settings, yaml.safe_dump(kept).encode())
     else:
         wait_for(settings)

@@ -135,10 +135,10 @@ class Loader(ABC, Generic[Batch]):
 
     With a ``FixedSampler`` it starts over instead. ``resume_key`` is what a batch depends on
     besides its index: a state with another key is refused, since the batches would not continue
-    the run. With ``may_differ`` there is a warning instead.
+    the run. With ``accepts_changed_data`` there is a warning instead.
     """
 
-    may_differ = False
+    accepts_changed_data = False
 
     def __init__(
         self, sampler: Sampler, num_batches: int | None, resume_key: dict[str, Any]
@@ -179,7 +179,7 @@ class Loader(ABC, Generic[Batch]):
         saved, now = state["plan"], self.resume_key
         differ = sorted(k for k in {*saved, *now} if saved.get(k) != now.get(k))
         changes = ", ".join(f"{k} was {saved.get(k)} and is {now.get(k)}" for k in differ)
-        if differ and not self.may_differ:
+        if differ and not self.accepts_changed_data:
             raise ValueError(
                 f"ckpt_path: the checkpoint was written with other data: {changes}; set them back,"
                 " begin a new run in another folder, or continue with --resume_changed true"
@@ -323,7 +323,7 @@ TrainLoader = TypeVar("TrainLoader", bound=Loader)
 class ResumableDataModule(LightningDataModule, Generic[TrainLoader]):
     """Keeps one training loader throughout a fit, and saves and loads its state."""
 
-    may_differ = False  # set where a run is resumed with other data on purpose
+    accepts_changed_data = False  # set where a run is resumed with other data on purpose
 
     def __init__(self) -> None:
         super().__init__()
@@ -338,7 +338,7 @@ class ResumableDataModule(LightningDataModule, Generic[TrainLoader]):
         """Return the loader of training batches, the same one throughout a fit."""
         if self._train_loader is None:
             self._train_loader = self._make_train_loader()
-            self._train_loader.may_differ = self.may_differ
+            self._train_loader.accepts_changed_data = self.accepts_changed_data
             if self._train_state is not None:
                 self._train_loader.load_state_dict(self._train_state)
         return self._train_loader

@@ -22,11 +22,11 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.modules.checkpoint_checks import (
-    leave_out_frozen,
-    make_room,
-    note_base,
-    refuse_another_base,
-    refuse_another_policy,
+    check_same_base,
+    check_same_policy,
+    prepare_refreshed_reference,
+    save_base_digest,
+    skip_frozen_weights,
 )
 from r1lit.modules.device_settings import DeviceSettings
 from r1lit.modules.schedules import CosineOverRun, updates_of_run
@@ -146,7 +146,7 @@ class PolicyModule(LightningModule):
             self.policy = self._load_model()
         self._copy_policy()
         shard_models(self)
-        leave_out_frozen(self)
+        skip_frozen_weights(self)
 
     def _load_config(self) -> PretrainedConfig:
         return load_config(self.source)
@@ -191,22 +191,22 @@ class PolicyModule(LightningModule):
         return getattr(self.policy, "adapter", None)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put in a digest of what an adapter leaves as it is; see ``leave_out_frozen``."""
-        note_base(self, checkpoint)
+        """Put in a digest of what an adapter leaves as it is; see ``skip_frozen_weights``."""
+        save_base_digest(self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
 
         Raises:
-            ValueError: see ``refuse_another_policy`` and ``refuse_another_base``.
+            ValueError: see ``check_same_policy`` and ``check_same_base``.
         """
-        refuse_another_base(self, checkpoint)
+        check_same_base(self, checkpoint)
         if "state_dict" not in checkpoint:  # a folder of shares, read already
             return
-        make_room(self, checkpoint["state_dict"])
+        prepare_refreshed_reference(self, checkpoint["state_dict"])
         if not self.strict_loading:
             return
-        refuse_another_policy(checkpoint["state_dict"], self.state_dict(), self.source.path)
+        check_same_policy(checkpoint["state_dict"], self.state_dict(), self.source.path)
         self._saved_groups = [
             group.keys()
             for state in checkpoint.get("optimizer_states", [])

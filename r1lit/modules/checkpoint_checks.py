@@ -15,7 +15,7 @@ from r1lit.policy.source import policy_fingerprint
 BASE = "base_policy"
 
 
-def leave_out_frozen(module: Any) -> None:
+def skip_frozen_weights(module: Any) -> None:
     """Leave the weights that an adapter freezes out of a module's state, saved or loaded."""
     if module.adapter is None:
         return
@@ -33,13 +33,13 @@ def leave_out_frozen(module: Any) -> None:
     module.register_load_state_dict_post_hook(ask_for_none)
 
 
-def note_base(module: Any, checkpoint: dict[str, Any]) -> None:
+def save_base_digest(module: Any, checkpoint: dict[str, Any]) -> None:
     """Put a digest of the files of the policy under an adapter into a checkpoint."""
     if module.adapter is not None:
         checkpoint[BASE] = policy_fingerprint(module.source.base)
 
 
-def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
+def check_same_base(module: Any, checkpoint: dict[str, Any]) -> None:
     """Raise a ValueError if an adapter was trained on other weights, as far as files tell."""
     if module.adapter is None:
         return
@@ -51,13 +51,13 @@ def refuse_another_base(module: Any, checkpoint: dict[str, Any]) -> None:
         )
 
 
-def make_room(module: Any, saved_state: Mapping[str, Tensor]) -> None:
+def prepare_refreshed_reference(module: Any, saved_state: Mapping[str, Tensor]) -> None:
     """Let the reference of an adapter have values where it had been refreshed."""
     if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
         module.refresh_reference()
 
 
-def refuse_another_policy(
+def check_same_policy(
     saved_state: Mapping[str, Tensor], own_state: Mapping[str, Tensor], path: str
 ) -> None:
     """Raise a ValueError that names a weight that differs, and how many others do."""

@@ -191,7 +191,7 @@ class EvaluationModule(LightningModule):
             if not any(meta in problem.meta for problem in part.problems):
                 raise ValueError(f"by: no problem of {key} has {meta!r} in its meta")
         longest = max(map(len, part.prompts))
-        self.sampling.check_fits(longest, self.context_length)
+        self.sampling.check_context(longest, self.context_length)
         self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)

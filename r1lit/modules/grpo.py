@@ -397,7 +397,7 @@ class GRPOModule(RolloutModule):
             for name, state in checkpoint.get(key, {}).items():
                 if name in parts:
                     parts[name].load(state)
-        if not getattr(self.data, "may_differ", False):
+        if not getattr(self.data, "accepts_changed_data", False):
             self.collector.load(checkpoint.get(PENDING, {}))
 
     def _with_state(self) -> dict[str, dict[str, Any]]:

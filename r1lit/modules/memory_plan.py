@@ -30,7 +30,7 @@ GB = 1e9
 FILL = 0.9
 GPU = torch.device("cuda")
 LIBRARIES = 600_000_000  # of Python's and PyTorch's on a CPU, measured
-WORTH_SAYING = 1 * GB
+SMALLEST_PRINTED = 1 * GB
 SAME = 0.05  # GB
 USUAL = 4  # a response has a quarter of the tokens that it may have
 Parts = dict[str, dict[str, int]]
@@ -212,7 +212,7 @@ def print_memory_plan(
         for each in (settings, of_usual_length(settings))
     )
     alone = on_cpu and trainer.world_size == 1
-    if alone and most_memory(parts) - LIBRARIES < WORTH_SAYING:
+    if alone and most_memory(parts) - LIBRARIES < SMALLEST_PRINTED:
         return
     whose = "this process" if alone else f"each of {trainer.world_size} ranks"
     lines = (" ".join(line.split()) for line in memory_lines(parts, capacity, usual))

@@ -91,7 +91,7 @@ class RolloutModule(PolicyModule):
         if stage == "fit":
             samplings += map(self.sampling_at, (0, *self.max_tokens_from))
         for sampling in samplings if prompts else ():
-            sampling.check_fits(longest, self.context_length)
+            sampling.check_context(longest, self.context_length)
         most = max(sampling.max_tokens for sampling in samplings)
         self.engine.check(self.model_spec(), longest, most)
         self.playing_engine()

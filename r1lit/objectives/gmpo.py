@@ -33,7 +33,7 @@ class GMPO(Objective):
 
     log_ratio_BT = staticmethod(token_log_ratio_BT)
     aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
-    one_per_response = True
+    is_per_response = True
 
     def __init__(
         self, *, epsilon_low: float = 0.4, epsilon_high: float = 0.4, **options: Any

@@ -65,7 +65,7 @@ class GRPOSequence(SymmetricClip):
 
     log_ratio_BT = staticmethod(output_log_ratio_BT)
     aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
-    one_per_response = True
+    is_per_response = True
 
     def __init__(self, *, epsilon: float = 10.0, **options: Any) -> None:
         super().__init__(epsilon=epsilon, **options)

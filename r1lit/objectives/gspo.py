@@ -33,7 +33,7 @@ class GSPO(ClippedObjective):
 
     log_ratio_BT = staticmethod(mean_log_ratio_BT)
     aggregation_BT = staticmethod(per_response_BT)  # over a response they sum it up once
-    one_per_response = True
+    is_per_response = True
 
     def __init__(
         self, *, epsilon_low: float = 3e-4, epsilon_high: float = 4e-4, **options: Any
@@ -58,4 +58,4 @@ class GSPOToken(GSPO):
     """
 
     log_ratio_BT = staticmethod(mean_and_token_log_ratio_BT)
-    one_per_response = False
+    is_per_response = False

@@ -69,7 +69,7 @@ class Objective(ABC):
     """The log of pi / pi_old as this objective uses it, of (logp, logp_old, mask)."""
     aggregation_BT: Callable[..., Tensor]
     """How much each token counts, of (mask, num_rows=, num_tokens=, dtype=); 0 in the padding."""
-    one_per_response: bool = False
+    is_per_response: bool = False
     """Whether the surrogate is one per response, repeated at each of its tokens."""
 
     def __init__(

@@ -107,7 +107,7 @@ class Adapter:
             _copy(own, self.weights)
 
     @contextmanager
-    def nudged(self) -> Iterator[None]:
+    def with_visible_adapter(self) -> Iterator[None]:
         """Compute with weights at which the adapter has an effect, which a new one has not."""
         generator = torch.Generator().manual_seed(0)
         noise = (torch.randn(p.shape, generator=generator) * NUDGE for p in self.weights)

@@ -58,9 +58,9 @@ def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
             handle.remove()
 
 
-def nudged(policy: Policy) -> AbstractContextManager[None]:
+def with_visible_adapter(policy: Policy) -> AbstractContextManager[None]:
     """Give an adapter, if there is one, an effect on outputs, so that a trial run covers it."""
-    return nullcontext() if policy.adapter is None else policy.adapter.nudged()
+    return nullcontext() if policy.adapter is None else policy.adapter.with_visible_adapter()
 
 
 def _low_precision_tensors(module: nn.Module) -> list[Tensor]:
@@ -121,7 +121,7 @@ def enable_packed(policy: Policy) -> str | None:
     if reason is not None:
         return reason
     before = policy.config._attn_implementation
-    with trial(policy), nudged(policy):
+    with trial(policy), with_visible_adapter(policy):
         reason = _find_packing_error(policy)
     if reason is not None:
         policy.model.set_attn_implementation(before)

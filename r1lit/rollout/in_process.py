@@ -23,14 +23,14 @@ from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.policy import Policy, evaluating
 from r1lit.policy.source import first_line
-from r1lit.policy.support import nudged
+from r1lit.policy.support import with_visible_adapter
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding
 from r1lit.rollout.decoding_method import DecodingMethod, find_decoding_method
 from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
 from r1lit.rollout.growing_candidates import GrowingCandidates
 from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
 from r1lit.rollout.request import Completion, FinishReason, OnFinished, Request
-from r1lit.rollout.sampling import Sampling, Uniforms
+from r1lit.rollout.sampling import Sampling, SamplingNumbers
 from r1lit.rollout.shared_prompts import (
     Decoder,
     SharedPromptDecoding,
@@ -128,7 +128,7 @@ class InProcessEngine(RolloutEngine):
         device = policy.device
         with evaluating(policy), backend(device).decoding(), any_sizes():
             if self._decoding_method is None:
-                with nudged(policy):
+                with with_visible_adapter(policy):
                     self._decoding_method = find_decoding_method(policy)
             decoder = (
                 Decoder(policy, compute_dtype(policy), self._run_layer)
@@ -148,7 +148,7 @@ class InProcessEngine(RolloutEngine):
         pad, sampling = int(self.model.tokenizer.pad_token_id), batch.sampling
         decoding = self._begin(policy, batch, pad)
         logits_RV = decoding.first_logits_RV
-        uniforms = Uniforms(batch.seed, batch.iteration, batch.samples, logits_RV.device)
+        uniforms = SamplingNumbers(batch.seed, batch.iteration, batch.samples, logits_RV.device)
         ended = self.stopping_criterion(sampling, batch.samples)
         constrain = self.constraint(batch)
         rows = GrowingRows(batch, pad, self.version, on_finished, logits_RV.device)

@@ -78,7 +78,7 @@ class LocalModel:
                 f"model: {source.path!r} cannot answer chat messages; {error}"
             ) from error
         self._context = context_length(config)
-        sampling.check_fits(1, self._context)
+        sampling.check_context(1, self._context)
         self.engine = engine or InProcessEngine(max_rows=64)
         self.sampling = sampling
         self.system_prompt = system_prompt

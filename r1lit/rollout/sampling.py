@@ -53,7 +53,7 @@ class Sampling:
         keys = {"top_p": self.top_p < 1, "top_k": self.top_k > 0}
         return {key: getattr(self, key) for key, cut in keys.items() if cut}
 
-    def check_fits(self, prompt_tokens: int, context: int | None) -> None:
+    def check_context(self, prompt_tokens: int, context: int | None) -> None:
         """Check that the longest response fits into the context behind the longest prompt.
 
         Raises:
@@ -69,7 +69,7 @@ class Sampling:
 UNIFORM_BLOCK = 256
 
 
-class Uniforms:
+class SamplingNumbers:
     """Serves one number in [0, 1) for each row and token, made in blocks of 256 tokens.
 
     ``samples`` are the rows' indices within the iteration; a row's numbers depend on its own index

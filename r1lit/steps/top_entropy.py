@@ -35,7 +35,7 @@ class TopEntropy(Step):
 
     def check(self, run: Run) -> None:
         """Refuse an objective with one surrogate per response."""
-        if run.objective.one_per_response:
+        if run.objective.is_per_response:
             raise ValueError(
                 f"model.steps: TopEntropy, but {type(run.objective).__name__} has one surrogate per"
                 " response, so no token's can be left out; take GSPOToken, GRPO or DAPO"

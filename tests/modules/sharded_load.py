@@ -21,7 +21,7 @@ from r1lit.modules.base import PolicyModule
 from r1lit.modules.sharding import idle_forward, shard_models
 from r1lit.policy import ModelSource, is_packed, load_policy, load_reward_model
 from r1lit.policy.shards import whole
-from r1lit.policy.support import nudged
+from r1lit.policy.support import with_visible_adapter
 
 
 def load(name: str, directory: str, **options: Any) -> Any:
@@ -43,7 +43,7 @@ def look_at(model: Any) -> dict[str, Any]:
     state |= {n: x.clone() for n, x in model.model.named_buffers()}
     with torch.no_grad():
         output = idle_forward(model.eval())
-    with nudged(model):  # else an adapter's B is 0
+    with with_visible_adapter(model):  # else an adapter's B is 0
         handed = {n: x.clone() for n, x in model.named_weights()}
     return {
         "state": state,

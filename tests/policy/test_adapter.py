@@ -21,7 +21,7 @@ from r1lit.policy import (
 )
 from r1lit.policy.adapter import find_quantization
 from r1lit.policy.merge import main
-from r1lit.policy.support import nudged
+from r1lit.policy.support import with_visible_adapter
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
 from r1lit.rollout.decoding_method import find_decoding_method
 
@@ -156,7 +156,7 @@ def lora(policy: Path, **settings) -> Policy:
 
 def test_lora_decodes_over_shared_prompts_also_in_bfloat16(policy: Path) -> None:
     own = lora(policy, r=8)
-    with nudged(own):
+    with with_visible_adapter(own):
         assert find_decoding_method(own.eval()) == "shared"
         with torch.autocast("cpu", torch.bfloat16):
             assert find_decoding_method(own) == "shared"
@@ -165,7 +165,7 @@ def test_lora_decodes_over_shared_prompts_also_in_bfloat16(policy: Path) -> None
 def test_a_nudge_and_other_values_leave_the_weights_as_they_were(policy: Path) -> None:
     own = lora(policy, r=8)
     before = [weight.clone() for weight in own.adapter.weights]
-    with own.adapter.nudged():
+    with own.adapter.with_visible_adapter():
         assert not any(torch.equal(a, b) for a, b in zip(before, own.adapter.weights, strict=True))
     with pytest.raises(RuntimeError), own.adapter.at([w + 1 for w in before]):
         raise RuntimeError
@@ -181,7 +181,7 @@ def test_the_dropout_of_an_adapter_is_off_in_reinforcement_learning(policy: Path
     responses = Responses(
         prompts=PROMPTS[:1], response_BT=torch.tensor([[3, 4]]), mask_BT=torch.ones(1, 2).bool()
     )
-    with nudged(own):
+    with with_visible_adapter(own):
         first, second = (own(responses, LogProbs()).logp_K for _ in range(2))
     assert torch.equal(first, second)
 

@@ -21,7 +21,7 @@ from r1lit.policy.support import enable_packed
 from r1lit.rollout import InProcessEngine, Sampling
 from r1lit.rollout.decoding_method import find_decoding_method, find_shared_prompt_error
 from r1lit.rollout.next_token import sample_tokens
-from r1lit.rollout.sampling import Uniforms
+from r1lit.rollout.sampling import SamplingNumbers
 
 PROMPTS = [[1, 50, 60, 70, 80, 90, 100, 110], [1, 51], [1, *range(8, 21)], [1, 200, 7]]
 SEED, ITERATION = 3, 5
@@ -57,7 +57,7 @@ def tokens(generation: drawing.Drawn) -> list[list[int]]:
 @torch.no_grad()
 def plainly(policy, prompt: list[int], sample: int, sampling: Sampling) -> list[int]:
     """One response without a cache: a whole forward for each token."""
-    uniforms = Uniforms(SEED, ITERATION, [sample], torch.device("cpu"))
+    uniforms = SamplingNumbers(SEED, ITERATION, [sample], torch.device("cpu"))
     response: list[int] = []
     while len(response) < sampling.max_tokens and response[-1:] != [EOS]:
         logits_1V = policy.model(torch.tensor([prompt + response]), use_cache=False).logits[:, -1]

@@ -7,7 +7,7 @@ import torch
 
 from r1lit.rollout import Sampling
 from r1lit.rollout.next_token import BLOCK, sample_tokens
-from r1lit.rollout.sampling import Uniforms
+from r1lit.rollout.sampling import SamplingNumbers
 
 PROBABILITY_V = torch.tensor([0.05, 0.4, 0.15, 0.1, 0.3])
 GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:-1]
@@ -102,8 +102,8 @@ def test_settings_out_of_range_are_refused(setting, message):
 
 def test_uniform_numbers_depend_on_the_sample_alone():
     cpu = torch.device("cpu")
-    both = Uniforms(1, 2, [8, 3], cpu)
-    alone = Uniforms(1, 2, [3], cpu)
+    both = SamplingNumbers(1, 2, [8, 3], cpu)
+    alone = SamplingNumbers(1, 2, [3], cpu)
     for token in (0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 7):
         numbers_B = both.at(token, torch.tensor([0, 1]))
         assert numbers_B[1] == alone.at(token, torch.tensor([0]))[0]
@@ -112,7 +112,7 @@ def test_uniform_numbers_depend_on_the_sample_alone():
 
 
 def test_uniform_numbers_do_not_repeat_from_block_to_block():
-    uniforms = Uniforms(1, 2, [0], torch.device("cpu"))
+    uniforms = SamplingNumbers(1, 2, [0], torch.device("cpu"))
     row = torch.tensor([0])
     first = [float(uniforms.at(t, row)) for t in range(BLOCK)]
     second = [float(uniforms.at(BLOCK + t, row)) for t in range(BLOCK)]

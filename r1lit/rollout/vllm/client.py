@@ -462,7 +462,7 @@ def read_completion(choice: dict[str, Any], versions: Mapping[str, int]) -> Comp
     )
 
 
-def check_fits(prompt_tokens: int, max_tokens: int, *limits: Any) -> None:
+def check_context(prompt_tokens: int, max_tokens: int, *limits: Any) -> None:
     """Raise a ValueError for a response that may become longer than a server takes.
 
     ``limits`` are --max-model-len of each; what vLLM has yet to make a number of is left to it.

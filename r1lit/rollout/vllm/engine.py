@@ -40,7 +40,7 @@ from r1lit.rollout.vllm.client import (
     VLLMClient,
     Weights,
     WeightsRefused,
-    check_fits,
+    check_context,
     units,
 )
 from r1lit.rollout.vllm.process import (
@@ -183,7 +183,7 @@ class VLLMEngine(RolloutEngine):
     def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
         """Look at the servers that there are, and their context; see ``RolloutEngine.check``."""
         limits = [run(server.look_at(model)).max_model_len for server in self._servers]
-        check_fits(prompt_tokens, max_tokens, *limits, self._flags.get("max-model-len"))
+        check_context(prompt_tokens, max_tokens, *limits, self._flags.get("max-model-len"))
 
     def bind(self, model: ModelSpec) -> None:
         """Generate from ``model`` from now on; start the server, or look at those there are.
@@ -342,7 +342,7 @@ class VLLMEngine(RolloutEngine):
         def taken(new: Sequence[Request]) -> list[Unit]:
             nonlocal num_taken
             for request in new:
-                check_fits(len(request.prompt), request.sampling.max_tokens, *limits)
+                check_context(len(request.prompt), request.sampling.max_tokens, *limits)
             start, num_taken = num_taken, num_taken + sum(len(r.samples) for r in new)
             return list(units(new, samples, start))
 

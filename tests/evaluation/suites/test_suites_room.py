@@ -49,7 +49,7 @@ CONTEXTS = {  # max_position_embeddings of their config.json
 
 def test_the_papers_response_length_fits_the_default_policy():
     options = yaml.safe_load(PAPER.read_text())["model"]["init_args"]
-    Sampling(**options["sampling"]).check_fits(8192, CONTEXTS[options["policy"]])
+    Sampling(**options["sampling"]).check_context(8192, CONTEXTS[options["policy"]])
 
 
 @pytest.mark.long
