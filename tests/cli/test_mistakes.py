@@ -202,7 +202,7 @@ MISTAKES: dict[str, Mistake] = {
     "weight without end": Mistake(reward("r1lit.rewards.Accuracy", weight=float("inf")), ("weight", "inf", "accuracy")),
     "a reward's unknown key": Mistake(reward("r1lit.rewards.Accuracy", wight=1.0), ("rewards.wight", "weight?")),
     "a reward that crashes": Mistake(reward("cli.test_mistakes.Broken"), ("reward function 'broken'", "ZeroDivisionError", "test_mistakes.py")),
-    "a reward too few": Mistake(reward("cli.test_mistakes.TooFew"), ("too_few", "15 rewards", "16 responses")),
+    "a reward too few": Mistake(reward("cli.test_mistakes.TooFew"), ("too_few", "1 rewards", "2 responses")),
     "a verifier that crashes": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"countdown": {"class_path": "cli.test_mistakes.BrokenVerifier"}, "math": {"class_path": "cli.test_mistakes.BrokenVerifier"}}}}), ("verifier 'countdown'", "KeyError", "solution", "test_mistakes.py")),
     "a verifier without a verdict": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {n: {"class_path": "cli.test_mistakes.Wordy"} for n in ("countdown", "math")}}}), ("verifier: 'countdown'", "'right'", "Verdict(")),
     "a callback that crashes": Mistake(trainer(callbacks=[{"class_path": "cli.test_mistakes.Clumsy"}]), ("ZeroDivisionError", "test_mistakes.py, line", "on_train_batch_start")),
