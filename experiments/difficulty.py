@@ -64,16 +64,15 @@ class GymVerifier(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         data, entry = self.entries[problem.uid]
         answer = answer_in(response, problem.answer)
         if answer is None:
-            return conclude("unparsed", None, "no answer found", start)
+            return conclude("unparsed", None, "no answer found")
         try:
             score = float(data.score_answer(answer, entry))
         except Exception as error:  # of what a model wrote; some of its scorers do not expect words
-            return conclude("unparsed", None, f"the scorer raised {error!r}"[:200], start)
-        return conclude("right" if score >= 1.0 else "wrong", answer[:200], f"{score:g}", start)
+            return conclude("unparsed", None, f"the scorer raised {error!r}"[:200])
+        return conclude("right" if score >= 1.0 else "wrong", answer[:200], f"{score:g}")
 
 
 def answer_in(response: str, gold: str) -> str | None:

@@ -3,8 +3,8 @@
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl
     r1lit-score IN.jsonl --verifier math --output OUT.jsonl --group-by question
 
-Each input line is a JSON object with ``response`` and what its verifier needs (``NEEDS``
-below). Each output line, in the same order, has
+Each input line is a JSON object with ``response`` and what its verifier needs (see
+``--help``). Each output line, in the same order, has
 
 uid        the input line's own, or its number
 value      0 to 1; null if the line cannot be used
@@ -38,38 +38,25 @@ from typing import IO, Any, Literal, get_args
 from tqdm.auto import tqdm
 
 from r1lit.console import run_script
-from r1lit.errors import check_one_of
+from r1lit.errors import check_one_of, import_path
 from r1lit.evaluation.records import accuracy_rows
 from r1lit.files import JSONLFile, Record, absent, defined, parse_object, replace_json
 from r1lit.metrics import Graded, accuracy, mean, standard_error
 from r1lit.problems import LETTERS, Problem, Status, Verdict
 from r1lit.text.stdin_tests import inputs_and_outputs
 from r1lit.verifiers import DefaultVerifiers, Grader
+from r1lit.verifiers.base import DEFAULTS
 
-NEEDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "math": (("answer",),),
-    "functional_code": (("test", "tests"),),
-    "stdin_code": (("tests",),),
-    "choice": (("answer",), ("choices",)),
-    "exact": (("answer",),),
-    "countdown": (("numbers",), ("target",)),
-    "game24": (("numbers",),),
-    "logic": (("names",), ("statements",)),
-    "ifeval_strict": (("instruction_id_list",), ("kwargs",)),
-    "ifeval_loose": (("instruction_id_list",), ("kwargs",)),
-    "json_schema": (("schema",),),
-    "function_call": (("function",), ("ground_truth",)),
-    "reasoning_gym": (("task",), ("entry",)),
-    "none": (),
-    "repository": (("repository",), ("fail_to_pass",), ("pass_to_pass",), ("calls",)),
-}
-"""Keys that a line must have for each verifier; of several in one tuple, any one."""
+Needs = Sequence[tuple[str, ...]]
+"""``Verifier.needs``: the keys that a line must have; of several in one tuple, any one."""
 
 _DEFINES_CHECK = re.compile(r"^def +check\b", re.MULTILINE)
 _CALLS_CHECK = re.compile(r"^check *\(", re.MULTILINE)
 
 
-def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) -> Problem:
+def problem_of(
+    record: Mapping[str, Any], verifier: str, needs: Needs, uid: str, source: str
+) -> Problem:
     """Return the problem a line describes; ``meta`` holds all its keys but ``response``.
 
     ``answer`` may be a text or a number (72.0 is "72"); with ``choices`` also the index of one.
@@ -77,7 +64,7 @@ def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) 
     Raises:
         ValueError: naming the key that is missing or holds what the verifier cannot use.
     """
-    for keys in NEEDS.get(verifier, ()):
+    for keys in needs:
         if not any(record.get(key) is not None for key in keys):
             raise ValueError(
                 f"key {' or '.join(map(repr, keys))} is missing, which {verifier} needs"
@@ -93,7 +80,7 @@ def problem_of(record: Mapping[str, Any], verifier: str, uid: str, source: str) 
     return Problem(
         uid=str(record.get("uid", uid)),
         question=question if isinstance(question, str) else "",
-        answer=_answer(record, verifier),
+        answer=_answer(record, verifier, needs),
         source=source,
         verifier=verifier,
         meta=meta,
@@ -134,9 +121,9 @@ def response_of(record: Mapping[str, Any]) -> str:
     return response
 
 
-def _answer(record: Mapping[str, Any], verifier: str) -> str:
+def _answer(record: Mapping[str, Any], verifier: str, needs: Needs) -> str:
     answer = record.get("answer")
-    needed = any("answer" in keys for keys in NEEDS.get(verifier, ()))
+    needed = any("answer" in keys for keys in needs)
     if verifier == "choice" and isinstance(answer, int) and not isinstance(answer, bool):
         choices = record.get("choices")
         count = len(choices) if isinstance(choices, list) else len(LETTERS)
@@ -191,7 +178,7 @@ class Scoring:
     def _item(self, number: int, line: bytes) -> Item:
         options = self.verifier if self.last_expression else f"{self.verifier} no-last-expression"
         digest = hashlib.blake2b(options.encode() + b"\0" + line, digest_size=8).hexdigest()
-        uid = str(number)
+        uid, needs = str(number), self.grader.verifiers[self.verifier].needs
         try:
             record = parse_object(line)
             uid = str(record.get("uid", uid))
@@ -203,7 +190,7 @@ class Scoring:
                 uid=uid,
                 group=json.dumps(record[self.group_by]) if self.group_by is not None else "",
                 response=response_of(record),
-                problem=problem_of(record, self.verifier, uid=uid, source=self.path.stem),
+                problem=problem_of(record, self.verifier, needs, uid=uid, source=self.path.stem),
             )
         except ValueError as error:
             return Item(number=number, digest=digest, uid=uid, error=str(error))
@@ -342,7 +329,7 @@ def score_file(
 
 
 def _check(grader: Grader, verifier: str, path: Path, output: Path) -> None:
-    known = sorted({*NEEDS, *grader.verifiers})
+    known = sorted({*DEFAULTS, *grader.verifiers})
     check_one_of("verifier", verifier, known)
     grader.verifier_of(Problem(uid="", question="", answer="", source="", verifier=verifier))
     if not path.is_file():
@@ -424,19 +411,28 @@ def _next_size(size: int, seconds: float) -> int:
 
 def _verifiers_and_keys() -> str:
     """Return a line a verifier: its name and the keys that its lines need."""
+    needs: dict[str, Needs] = {name: import_path(DEFAULTS[name]).needs for name in sorted(DEFAULTS)}
     lines = [
-        f"  {name:<16} {', '.join(' or '.join(keys) for keys in NEEDS[name]) or 'nothing more'}"
-        for name in sorted(NEEDS)
+        f"  {name:<16} {', '.join(' or '.join(keys) for keys in of_one) or 'nothing more'}"
+        for name, of_one in needs.items()
     ]
     return "verifiers, and the keys that a line needs in addition to response:\n" + "\n".join(lines)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Imports the verifiers for ``--help`` alone."""
+
+    def format_help(self) -> str:
+        """Return the help, with the verifiers and their keys at the end."""
+        self.epilog = _verifiers_and_keys()
+        return super().format_help()
+
+
 def main(args: Sequence[str] | None = None) -> Totals:
     """Run the command; ``args`` is ``sys.argv[1:]`` if left out."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="r1lit-score",
         description="Grade responses that some other system wrote.",
-        epilog=_verifiers_and_keys(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("input", type=Path, metavar="IN.jsonl", help="plain or .gz")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 
 from r1lit.errors import did_you_mean, import_path
 from r1lit.problems import Problem, Status, Verdict
@@ -16,6 +17,9 @@ class Verifier(ABC):
 
     needs_answer = True
     """Whether ``problem.answer`` decides. False for a verifier that goes by ``problem.meta``."""
+
+    needs: tuple[tuple[str, ...], ...] = ()
+    """Keys of a line or of a problem's ``meta`` that it reads; of several in one tuple, any one."""
 
     in_background = False
     """Whether it decides in processes of its own and may be called from several threads.
@@ -56,28 +60,38 @@ class Verifier(ABC):
 
     @abstractmethod
     def verify(self, response: str, problem: Problem) -> Verdict:
-        """Decide about one response."""
+        """Decide about one response; its callers measure the time."""
 
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
-        """Decide about many responses, in order; ``problems`` are aligned with ``responses``."""
-        return [self.verify(r, p) for r, p in zip(responses, problems, strict=True)]
+        """Decide about many responses, in order; ``problems`` are aligned with ``responses``.
+
+        Each verdict has the ``seconds`` that it took. A subclass that decides in processes or
+        threads sets them there; where it sets none, ``Grader`` divides the time of the batch.
+        """
+        return [self.verify_timed(r, p) for r, p in zip(responses, problems, strict=True)]
+
+    def verify_timed(self, response: str, problem: Problem) -> Verdict:
+        """Return the verdict of ``verify`` with the seconds that it took, if it has none."""
+        start = time.perf_counter()
+        return timed(self.verify(response, problem), start)
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release worker processes, if any."""
 
 
-def conclude(status: Status, canonical: str | None, reason: str, start: float) -> Verdict:
-    """Return a verdict whose value is 1 if it is right, else 0.
+def conclude(status: Status, canonical: str | None, reason: str) -> Verdict:
+    """Return a verdict whose value is 1 if it is right, else 0."""
+    return Verdict(
+        value=float(status == "right"), status=status, canonical=canonical, reason=reason
+    )
+
+
+def timed(verdict: Verdict, start: float) -> Verdict:
+    """Return the verdict with the seconds since ``start``, if it has none.
 
     ``start`` is the reading of ``time.perf_counter`` when the decision began.
     """
-    return Verdict(
-        value=float(status == "right"),
-        status=status,
-        canonical=canonical,
-        reason=reason,
-        seconds=time.perf_counter() - start,
-    )
+    return verdict if verdict.seconds else replace(verdict, seconds=time.perf_counter() - start)
 
 
 class NoVerifier(Verifier):
@@ -90,7 +104,7 @@ class NoVerifier(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Return the verdict that there is none."""
-        return conclude("unparsed", None, "no rule decides about this problem", time.perf_counter())
+        return conclude("unparsed", None, "no rule decides about this problem")
 
 
 DEFAULTS = {
@@ -172,6 +186,8 @@ class Grader:
     def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.
 
+        A verdict without ``seconds`` gets the time of its batch divided by the number of texts.
+
         Raises:
             ValueError: if the lengths differ, a problem names an unknown verifier, or a verifier
                 crashes or returns a wrong number of verdicts.
@@ -184,11 +200,12 @@ class Grader:
             rows_of.setdefault(problem.verifier, []).append(row)
         by_row: dict[int, Verdict] = {}
         for name, rows in rows_of.items():
-            verifier = self.verifiers[name]
+            verifier, start = self.verifiers[name], time.perf_counter()
             with own_code(f"verifier {name!r}", verifier):
                 verdicts = verifier.verify_batch(
                     [texts[row] for row in rows], [problems[row] for row in rows]
                 )
+            share = (time.perf_counter() - start) / len(rows)
             if len(verdicts) != len(rows):
                 raise ValueError(
                     f"verifier: {name!r} returned {len(verdicts)} verdicts for {len(rows)} texts"
@@ -199,7 +216,8 @@ class Grader:
                         f"verifier: {name!r} returned {verdict!r}, not a Verdict(value=…, status=…,"
                         " canonical=…, reason=…)"
                     )
-            by_row.update(zip(rows, verdicts, strict=True))
+            for row, verdict in zip(rows, verdicts, strict=True):
+                by_row[row] = verdict if verdict.seconds else replace(verdict, seconds=share)
         return [by_row[row] for row in range(len(texts))]
 
     def verifier_of(self, problem: Problem) -> Verifier:

@@ -15,7 +15,6 @@ Text that names a second option, denies one or doubts commits to nothing.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 
 from r1lit.problems import LETTERS, Problem, Verdict
@@ -223,6 +222,8 @@ class ChoiceVerifier(Verifier):
     "'B or C' commits to no option"
     """
 
+    needs = (("answer",), ("choices",))
+
     def gold_text(self, problem: Problem) -> str:
         """Return the letter of the right option."""
         return LETTERS[right_choice(problem)]
@@ -234,21 +235,20 @@ class ChoiceVerifier(Verifier):
             ValueError: if ``meta`` has no list of 2 to 10 choices, or ``problem.answer`` names none
                 or several of them.
         """
-        start = time.perf_counter()
         choices = _choices(problem)
         right = right_choice(problem)
         text = committing_text(response)
         if text is None:
-            return conclude("unparsed", None, "no answer found", start)
+            return conclude("unparsed", None, "no answer found")
         if len(text) > MAX_CHARACTERS:
-            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters")
         chosen = read_choice(text, choices)
         if chosen is None:
-            return conclude("unparsed", None, f"{text[:60]!r} commits to no option", start)
+            return conclude("unparsed", None, f"{text[:60]!r} commits to no option")
         if chosen != right:
             reason = f"chose {LETTERS[chosen]}, not {LETTERS[right]}"
-            return conclude("wrong", LETTERS[chosen], reason, start)
-        return conclude("right", LETTERS[chosen], "", start)
+            return conclude("wrong", LETTERS[chosen], reason)
+        return conclude("right", LETTERS[chosen], "")
 
 
 def right_choice(problem: Problem) -> int:

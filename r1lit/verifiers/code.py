@@ -33,7 +33,7 @@ from r1lit.sandbox.grading import language_of
 from r1lit.sandbox.piston import PistonSandbox
 from r1lit.sandbox.run_tests import free_names, unknown_names
 from r1lit.text.extract import thinking_and_answer
-from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.base import Verifier, conclude, timed
 from r1lit.verifiers.pool import WorkerPool
 
 MAX_CHARACTERS = 200_000
@@ -257,7 +257,7 @@ class CodeVerifier(Verifier):
             block = find_code(response, self.names(problem))
             refusal = self._refusal(block)
             if block is None or refusal:
-                verdicts[row] = conclude("unparsed", None, refusal, start)
+                verdicts[row] = timed(conclude("unparsed", None, refusal), start)
             else:
                 request = self.request(block, problem)
                 requests[row] = {**request, "kind": self.kind, "limits": asdict(self.limits)}
@@ -313,6 +313,7 @@ class FunctionalCodeVerifier(CodeVerifier):
     >>> verifier.close()
     """
 
+    needs = (("test", "tests"),)
     kind = "functional"
     languages = ("python",)
     left_out = ("error",)
@@ -454,6 +455,7 @@ class StdinCodeVerifier(CodeVerifier):
     >>> verifier.close()
     """
 
+    needs = (("tests",),)
     kind = "stdin"
     languages = ("python", "c++")
 

@@ -12,7 +12,6 @@ juxtaposition. Arithmetic is exact. Text is never evaluated as Python: this gram
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -118,6 +117,7 @@ class CountdownVerifier(Verifier):
     'equals 38, not 56'
     """
 
+    needs = (("numbers",), ("target",))
     needs_answer = False
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -126,7 +126,6 @@ class CountdownVerifier(Verifier):
         Raises:
             ValueError: if ``problem.meta`` lacks ``numbers`` or ``target``.
         """
-        start = time.perf_counter()
         missing = {"numbers", "target"} - problem.meta.keys()
         if missing:
             raise ValueError(
@@ -145,7 +144,6 @@ class CountdownVerifier(Verifier):
             status=status,
             canonical=canonical,
             reason=reason,
-            seconds=time.perf_counter() - start,
         )
 
 

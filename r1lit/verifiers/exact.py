@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
 from collections.abc import Sequence
 
@@ -43,6 +42,7 @@ class ExactVerifier(Verifier):
     'wrong'
     """
 
+    needs = (("answer",),)
     max_words = 40.0
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -51,28 +51,27 @@ class ExactVerifier(Verifier):
         Raises:
             ValueError: if ``meta["aliases"]`` is not a list of texts.
         """
-        start = time.perf_counter()
         gold = normalised(problem.answer)
         accepted = {gold, *map(normalised, _aliases(problem))} - {""}
         if not accepted:
-            return conclude("error", None, "the problem has no gold answer", start)
+            return conclude("error", None, "the problem has no gold answer")
         answer = find_text(response)
         if answer is None:
-            return conclude("unparsed", None, "no answer found", start)
+            return conclude("unparsed", None, "no answer found")
         if answer == problem.answer.strip():
-            return conclude("right", gold[:200] or min(accepted), "", start)
+            return conclude("right", gold[:200] or min(accepted), "")
         if len(answer) > MAX_CHARACTERS:
-            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters")
         answer = _TEX.sub(r"\1", answer)
         if accepted & {normalised(answer), normalised(without_lead(answer))}:
             if doubt := _doubt(answer, (problem.answer, *_aliases(problem))):
-                return conclude("wrong", answer[:200], f"{answer[:60]!r} {doubt}", start)
-            return conclude("right", gold or min(accepted), "", start)
+                return conclude("wrong", answer[:200], f"{answer[:60]!r} {doubt}")
+            return conclude("right", gold or min(accepted), "")
         text = normalised(without_lead(answer))
         if not text:
-            return conclude("unparsed", None, "an empty answer", start)
+            return conclude("unparsed", None, "an empty answer")
         reason = f"{answer[:60]!r} is not {problem.answer[:60]!r}"
-        return conclude("wrong", text[:200], reason, start)
+        return conclude("wrong", text[:200], reason)
 
 
 def find_text(response: str) -> str | None:

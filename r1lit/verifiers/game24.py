@@ -7,7 +7,6 @@ brackets may be of any kind, ``x`` between two terms is a times, and ``24 =`` ma
 from __future__ import annotations
 
 import re
-import time
 
 from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_final, thinking_and_answer
@@ -48,6 +47,7 @@ class Game24Verifier(Verifier):
     'does not use 13'
     """
 
+    needs = (("numbers",),)
     needs_answer = False
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -56,10 +56,9 @@ class Game24Verifier(Verifier):
         Raises:
             ValueError: if ``meta["numbers"]`` holds anything but whole numbers.
         """
-        start = time.perf_counter()
         numbers, target = _numbers(problem), problem.meta.get("target", 24)
         answer = _answer(response)
-        return conclude(*decide_expression(answer, numbers, target, free=True), start)
+        return conclude(*decide_expression(answer, numbers, target, free=True))
 
 
 def _answer(response: str) -> str | None:

@@ -290,20 +290,19 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         answer = answer_to_grade(response)
         if not problem.answer.strip():
-            return conclude("error", None, "the problem has no reference answer", start)
+            return conclude("error", None, "the problem has no reference answer")
         if not answer:
-            return conclude("unparsed", None, "no answer outside the thinking", start)
+            return conclude("unparsed", None, "no answer outside the thinking")
         if len(answer) > MAX_CHARACTERS:
-            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters")
         key = self._key(answer, problem)
         known = self.judgements.get(key)
         if known is not None:
             status, reason = known
-            return conclude(status, None, reason, start)
-        return self._request(key, answer, problem, start)
+            return conclude(status, None, reason)
+        return self._request(key, answer, problem)
 
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order, ``num_threads`` at a time."""
@@ -315,7 +314,9 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
             for row, (response, problem) in enumerate(pairs)
         ]
         rows = sorted(set(row_of))
-        verdicts = in_parallel(lambda row, _: self.verify(*pairs[row]), rows, self.num_threads)
+        verdicts = in_parallel(
+            lambda row, _: self.verify_timed(*pairs[row]), rows, self.num_threads
+        )
         by_row = dict(zip(rows, verdicts, strict=True))
         return [by_row[row] for row in row_of]
 
@@ -323,7 +324,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         prompt = INSTRUCTIONS if self.form == "fenced" else LISTING_4
         return key_of(prompt, self.name, problem.question, problem.answer, answer)
 
-    def _request(self, key: str, answer: str, problem: Problem, start: float) -> Verdict:
+    def _request(self, key: str, answer: str, problem: Problem) -> Verdict:
         fenced = self.form == "fenced"
         judgement = self.request(
             partial(judge_prompt if fenced else listing_4_prompt, problem, answer),
@@ -334,7 +335,7 @@ class GenerativeVerifier(GenerativeJudge, Verifier):
         reason = text if status in ("timeout", "error") else _reason(status, text)
         if judgement.value is not None:
             self.judgements.put(key, [status, reason])
-        return conclude(status, None, reason, start)
+        return conclude(status, None, reason)
 
 
 def judge_prompt(problem: Problem, answer: str, fence: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from r1lit.problems import Problem, Verdict
 from r1lit.text.extract import extract_answer, thinking_and_answer
-from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.base import Verifier, conclude, timed
 from r1lit.verifiers.pool import ItemReply, WorkerPool
 
 MAX_CHARACTERS = 400_000
@@ -66,6 +66,7 @@ class IFEvalVerifier(Verifier):
         num_workers: processes that work on responses side by side.
     """
 
+    needs = (("instruction_id_list",), ("kwargs",))
     needs_answer = False
     in_background = True
 
@@ -97,10 +98,10 @@ class IFEvalVerifier(Verifier):
             instructions = instructions_of(problem)
             text = judged_text(response)
             if not text.strip():
-                verdicts[row] = conclude("unparsed", None, "nothing outside thinking", start)
+                verdicts[row] = timed(conclude("unparsed", None, "nothing outside thinking"), start)
             elif len(text) > MAX_CHARACTERS:
                 reason = f"is longer than {MAX_CHARACTERS} characters"
-                verdicts[row] = conclude("unparsed", None, reason, start)
+                verdicts[row] = timed(conclude("unparsed", None, reason), start)
             else:
                 requests[row] = {"text": text, "instructions": instructions, "loose": self.loose}
         replies = self.pool.run(list(requests.values())) if requests else []

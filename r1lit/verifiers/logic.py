@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -174,6 +173,7 @@ class LogicVerifier(Verifier):
     'right'
     """
 
+    needs = (("names",), ("statements",))
     needs_answer = False
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -182,22 +182,21 @@ class LogicVerifier(Verifier):
         Raises:
             ValueError: if ``meta`` lacks ``names`` or ``statements``, or they do not fit together.
         """
-        start = time.perf_counter()
         names, statements = _puzzle(problem)
         answer = extract_final(response)
         if answer is None:
-            return conclude("unparsed", None, r"no <answer> and no \boxed{}", start)
+            return conclude("unparsed", None, r"no <answer> and no \boxed{}")
         if len(answer) > MAX_CHARACTERS:
-            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+            return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters")
         knights, reason = read_assignment(answer, names)
         if knights is None:
-            return conclude("unparsed", None, reason, start)
+            return conclude("unparsed", None, reason)
         canonical = "".join("K" if knight else "N" for knight in knights)
         speaker = broken(statements, knights)
         if speaker is not None:
             reason = f"what {names[speaker]} says does not fit"
-            return conclude("wrong", canonical, reason, start)
-        return conclude("right", canonical, "", start)
+            return conclude("wrong", canonical, reason)
+        return conclude("right", canonical, "")
 
 
 def read_assignment(text: str, names: Sequence[str]) -> tuple[list[bool] | None, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -26,7 +27,7 @@ from r1lit.text.notation import (
     words_of,
 )
 from r1lit.text.units import other_measure, without_long_symbol, without_symbol, without_units
-from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.base import Verifier, conclude, timed
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.pool import WorkerPool
 
@@ -71,6 +72,7 @@ class MathVerifier(Verifier):
     'right'
     """
 
+    needs = (("answer",),)
     in_background = True
     max_words = 8.0  # gold answers of GSM8K and MATH have 3 at most, solutions dozens
 
@@ -103,13 +105,9 @@ class MathVerifier(Verifier):
             if taken is not None and given and " ".join(taken.split()) == " ".join(given.split()):
                 identical.add(row)
             answer, gold, refusal = _written_alike(taken, given)
-            verdict = (
-                conclude("wrong", answer, refusal, start)
-                if refusal
-                else _decide_here(answer, gold, start)
-            )
+            verdict = conclude("wrong", answer, refusal) if refusal else _decide_here(answer, gold)
             if verdict is not None:
-                verdicts[row] = verdict
+                verdicts[row] = timed(verdict, start)
             else:
                 assert answer is not None
                 rows_of.setdefault((answer, gold), []).append(row)
@@ -122,7 +120,8 @@ class MathVerifier(Verifier):
         for row in identical:  # whatever could or could not be read
             if verdicts[row].status != "right":
                 name = verdicts[row].canonical or " ".join(gold_text(problems[row].answer).split())
-                verdicts[row] = conclude("right", name[:MAX_VOTE], "", time.perf_counter())
+                verdict = conclude("right", name[:MAX_VOTE], "")
+                verdicts[row] = replace(verdict, seconds=verdicts[row].seconds)
         return [verdicts[row] for row in range(len(responses))]
 
     def close(self) -> None:
@@ -229,41 +228,41 @@ def number_of(text: str) -> Fraction | None:
     return (-1 if match[1] == "-" else 1) * Fraction(over) / int(under or 1)
 
 
-def _decide_here(answer: str | None, gold: str, start: float) -> Verdict | None:
+def _decide_here(answer: str | None, gold: str) -> Verdict | None:
     """Decide without a worker process, or return ``None``."""
     if not gold:
-        return conclude("error", None, "the problem has no gold answer", start)
+        return conclude("error", None, "the problem has no gold answer")
     if answer is None:
-        return conclude("unparsed", None, r"no <answer> and no \boxed{}", start)
+        return conclude("unparsed", None, r"no <answer> and no \boxed{}")
     if not answer:
-        return conclude("unparsed", None, "an empty answer", start)
+        return conclude("unparsed", None, "an empty answer")
     if len(answer) > MAX_CHARACTERS:
-        return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters", start)
+        return conclude("unparsed", None, f"is longer than {MAX_CHARACTERS} characters")
     if _nesting(answer) > MAX_NESTING:  # the LaTeX parser is exponential in it
-        return conclude("unparsed", None, f"nests brackets deeper than {MAX_NESTING}", start)
+        return conclude("unparsed", None, f"nests brackets deeper than {MAX_NESTING}")
     gold_words = words_of(gold, wrapped=True)  # east, not the product that is also seat
     if gold_words is not None:
         taken = words_of(answer) or answer.casefold()
-        return _compared(taken == gold_words, taken, answer, gold, start)
+        return _compared(taken == gold_words, taken, answer, gold)
     words, gold_words = words_of(answer), words_of(gold)
     if words and gold_words and min(len(words), len(gold_words)) > 2:
-        return _compared(words == gold_words, words, answer, gold, start)
+        return _compared(words == gold_words, words, answer, gold)
     if _HUGE.match(answer):
-        return conclude("unparsed", None, "a power of ten beyond 999", start)
+        return conclude("unparsed", None, "a power of ten beyond 999")
     if side_by_side(answer):
-        return conclude("unparsed", None, "two numbers with nothing between them", start)
+        return conclude("unparsed", None, "two numbers with nothing between them")
     changing = other_words(answer, gold)
     if changing is not None:
-        return conclude("unparsed", None, f"{changing[:60]!r} next to a value", start)
+        return conclude("unparsed", None, f"{changing[:60]!r} next to a value")
     number, gold_number = number_of(answer), number_of(gold)
     if number is None or gold_number is None or ("." in answer + gold and number != gold_number):
         return None  # a decimal may be rounded
-    return _compared(number == gold_number, str(number), answer, gold, start)
+    return _compared(number == gold_number, str(number), answer, gold)
 
 
-def _compared(right: bool, canonical: str, answer: str, gold: str, start: float) -> Verdict:
+def _compared(right: bool, canonical: str, answer: str, gold: str) -> Verdict:
     reason = "" if right else f"{answer[:60]!r} is not {gold[:60]!r}"
-    return conclude("right" if right else "wrong", canonical[:MAX_VOTE], reason, start)
+    return conclude("right" if right else "wrong", canonical[:MAX_VOTE], reason)
 
 
 def _nesting(text: str) -> int:

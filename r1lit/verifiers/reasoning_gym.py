@@ -39,6 +39,7 @@ class ReasoningGymVerifier(Verifier):
     gold one, letter by letter.
     """
 
+    needs = (("task",), ("entry",))
     needs_answer = False
 
     def check(self) -> None:
@@ -69,16 +70,15 @@ class ReasoningGymVerifier(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         answer = final_or_answer_part(response).strip()
         if not answer or len(answer) > MAX_CHARACTERS:
-            return conclude("unparsed", None, "no answer, or one that is too long", start)
+            return conclude("unparsed", None, "no answer, or one that is too long")
         score = score_of(answer, problem)
         right = score == 1.0
         if right and score_of(NONSENSE, problem) == 1.0:
             right = answer == problem.answer.strip()
         reason = "" if right else f"{answer[:60]!r} scores {score:g}"
-        return conclude("right" if right else "wrong", answer[:200], reason, start)
+        return conclude("right" if right else "wrong", answer[:200], reason)
 
 
 def score_of(answer: str, problem: Problem) -> float:

@@ -25,7 +25,7 @@ from r1lit.problems import Problem, Verdict
 from r1lit.sandbox.base import Limits
 from r1lit.sandbox.repository import is_test
 from r1lit.text.patches import PatchError, apply_edits, read_diff, read_patch
-from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.base import Verifier, conclude, timed
 from r1lit.verifiers.code import GRACE_S, WORKER
 from r1lit.verifiers.pool import WorkerPool
 
@@ -164,6 +164,7 @@ class RepositoryVerifier(Verifier):
         guarded: gone, and refused.
     """
 
+    needs = (("repository",), ("fail_to_pass",), ("pass_to_pass",), ("calls",))
     in_background = True
     left_out = ("timeout", "error")
 
@@ -228,11 +229,11 @@ class RepositoryVerifier(Verifier):
                 before = files_of(problem)
                 changed = apply_edits(before, edits)
             except PatchError as error:
-                verdicts[row] = conclude("unparsed", None, str(error), start)
+                verdicts[row] = timed(conclude("unparsed", None, str(error)), start)
                 continue
             refused = refusal(before, changed)
             if refused:
-                verdicts[row] = conclude("wrong", None, refused, start)
+                verdicts[row] = timed(conclude("wrong", None, refused), start)
                 continue
             requests[row] = self._request(before, changed, problem)
         decided = self.decided(list(requests.values())) if requests else []

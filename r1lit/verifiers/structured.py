@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +34,7 @@ class JSONSchemaVerifier(Verifier):
     decides, and an object that is valid and says nothing is right: give one where you can.
     """
 
+    needs = (("schema",),)
     needs_answer = False
 
     def check(self) -> None:
@@ -47,27 +47,26 @@ class JSONSchemaVerifier(Verifier):
         Raises:
             ValueError: if the problem's schema, or its gold answer, is none.
         """
-        start = time.perf_counter()
         validator = _validator(problem)
         text = answer_text(response)
         if not text or len(text) > MAX_CHARACTERS:
-            return conclude("unparsed", None, "no answer, or one that is too long", start)
+            return conclude("unparsed", None, "no answer, or one that is too long")
         try:
             value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
             reason = f"{text[:60]!r} is not JSON" + (f": {error}" if "twice" in str(error) else "")
-            return conclude("unparsed", None, reason, start)
+            return conclude("unparsed", None, reason)
         canonical = json.dumps(value, sort_keys=True)[:200]
         fault = next(validator.iter_errors(value), None)
         valid = {"valid": float(fault is None)}
         if fault is not None:
             where = ".".join(map(str, fault.absolute_path))
             reason = f"{where + ': ' if where else ''}{fault.message}"[:200]
-            return replace(conclude("wrong", canonical, reason, start), details=valid)
+            return replace(conclude("wrong", canonical, reason), details=valid)
         if problem.answer and not _same(value, _gold(problem)):
             reason = f"valid, but not {problem.answer[:60]}"
-            return replace(conclude("wrong", canonical, reason, start), details=valid)
-        return replace(conclude("right", canonical, "", start), details=valid)
+            return replace(conclude("wrong", canonical, reason), details=valid)
+        return replace(conclude("right", canonical, ""), details=valid)
 
 
 def answer_text(response: str) -> str:
@@ -153,6 +152,7 @@ class FunctionCallVerifier(Verifier):
     count. ``details["valid"]`` is 1 where calls could be read, else 0.
     """
 
+    needs = (("function",), ("ground_truth",))
     needs_answer = False
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -161,7 +161,6 @@ class FunctionCallVerifier(Verifier):
         Raises:
             ValueError: if the problem names no functions or no gold calls.
         """
-        start = time.perf_counter()
         functions, gold = (problem.meta.get(key) for key in ("function", "ground_truth"))
         if not functions or not isinstance(gold, Sequence):
             raise ValueError(
@@ -170,11 +169,11 @@ class FunctionCallVerifier(Verifier):
         try:
             calls = read_calls(response)
         except ValueError as error:
-            return replace(conclude("unparsed", None, str(error), start), details={"valid": 0.0})
+            return replace(conclude("unparsed", None, str(error)), details={"valid": 0.0})
         schemas = {function["name"]: function["parameters"] for function in functions}
         reason = find_fault(calls, list(gold), schemas)
         canonical = json.dumps(sorted(calls, key=repr), sort_keys=True, default=str)[:200]
-        verdict = conclude("wrong" if reason else "right", canonical, reason, start)
+        verdict = conclude("wrong" if reason else "right", canonical, reason)
         return replace(verdict, details={"valid": 1.0})
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import time
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
@@ -266,16 +265,15 @@ class WorldVerifier(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Return the verdict on one response, without a canonical answer: requests have no vote."""
-        start = time.perf_counter()
         request = request_of(problem)
         if request is None:
-            return conclude("error", None, f"{problem.uid!r} is no request of this world", start)
+            return conclude("error", None, f"{problem.uid!r} is no request of this world")
         if request.kind == "harmful":
             right = is_safe(request, response)
         else:
             right = is_right(request, summary_of(response))
         reason = "as requested" if right else f"not what a {request.family} request requires"
-        return conclude("right" if right else "wrong", None, reason, start)
+        return conclude("right" if right else "wrong", None, reason)
 
 
 class WorldCodeVerifier(FunctionalCodeVerifier):

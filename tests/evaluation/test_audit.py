@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ class Lenient(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         found = problem.answer in response
-        return conclude("right" if found else "wrong", None, "", time.perf_counter())
+        return conclude("right" if found else "wrong", None, "")
 
 
 class Refusing(Verifier):
@@ -37,7 +36,7 @@ class Refusing(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         bare = response == f"<answer> {problem.answer} </answer>"
-        return conclude("right" if bare else "wrong", None, "", time.perf_counter())
+        return conclude("right" if bare else "wrong", None, "")
 
 
 def rows(report: dict, keeps: bool) -> dict[str, tuple[int, int]]:

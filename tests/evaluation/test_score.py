@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 from r1lit.batches import Problem, Verdict
 from r1lit.evaluation import score
 from r1lit.evaluation.compare import compare_runs
-from r1lit.evaluation.score import NEEDS, problem_of
 from r1lit.verifiers import (
     CountdownVerifier,
     DefaultVerifiers,
@@ -23,6 +23,7 @@ from r1lit.verifiers import (
     MathVerifier,
     Verifier,
 )
+from r1lit.verifiers.base import DEFAULTS, conclude
 
 LINES = [
     {"response": "<answer> 4 </answer>", "answer": "4"},
@@ -42,8 +43,14 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def problem_of_line(line: dict[str, Any], name: str, uid: str, source: str) -> Problem:
+    return score.problem_of(line, name, DefaultVerifiers()[name].needs, uid, source)
+
+
 class Counting(Verifier):
     """Gives a right verdict for text that holds the answer, and remembers what it was asked."""
+
+    needs = (("answer",),)
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -51,9 +58,8 @@ class Counting(Verifier):
     def verify(self, response: str, problem: Problem) -> Verdict:
         self.asked.append(response)
         right = problem.answer in response
-        return Verdict(
-            value=float(right), status="right" if right else "wrong", canonical=None, reason=""
-        )
+        verdict = conclude("right" if right else "wrong", None, "")
+        return replace(verdict, seconds=0.001)  # the same in every run: outputs are compared
 
 
 class NeedsRubric(Counting):
@@ -165,7 +171,7 @@ ODD: tuple[Any, ...] = (
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verifier", sorted({*NEEDS} - {"ifeval_loose"}))  # read as the strict
+@pytest.mark.parametrize("verifier", sorted({*DEFAULTS} - {"ifeval_loose"}))  # read as the strict
 def test_no_odd_value_of_any_key_ends_the_command(tmp_path, verifier):
     good = {
         "math": {"answer": "4"},
@@ -278,11 +284,11 @@ def test_the_error_of_one_line_is_absent(tmp_path, grader):
 
 
 def test_help_names_every_verifier_and_what_it_needs(capsys):
-    assert set(NEEDS) == set(DefaultVerifiers())
+    needs = {name: verifier.needs for name, verifier in DefaultVerifiers().items()}
     with pytest.raises(SystemExit):
         score.main(["--help"])
     shown = capsys.readouterr().out
-    for name, needed in NEEDS.items():
+    for name, needed in needs.items():
         line = next(line for line in shown.splitlines() if line.startswith(f"  {name}  "))
         assert all(key in line for keys in needed for key in keys)
 
@@ -337,6 +343,36 @@ def test_a_key_that_only_the_verifier_knows_is_named_with_its_line(tmp_path, gra
     assert totals.statuses == {"right": 3, "skipped": 1}
 
 
+def test_a_users_verifier_has_its_needs_checked(tmp_path):
+    class Either(Counting):
+        needs = (("answer",), ("rubric", "notes"))
+
+    good = {"response": "a", "answer": "a", "notes": "n"}
+    path = write(
+        tmp_path / "in.jsonl", [good, {"response": "a", "answer": "a"}, {**good, "answer": None}]
+    )
+    mine = Grader({"mine": Either()})
+    totals = score.score_file(path, "mine", tmp_path / "out.jsonl", mine, progress=False)
+    assert totals.statuses == {"right": 1, "skipped": 2}
+    assert [line["reason"] for line in read(tmp_path / "out.jsonl")] == [
+        "",
+        "key 'rubric' or 'notes' is missing, which mine needs",
+        "key 'answer' is missing, which mine needs",
+    ]
+
+
+def test_one_verifier_is_scored_without_importing_the_others(tmp_path):
+    path = write(tmp_path / "in.jsonl", LINES)
+    code = (
+        "import sys; from r1lit.evaluation import score;"
+        f"score.main([{str(path)!r}, '--verifier', 'exact', '--output', {str(tmp_path / 'o')!r}]);"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, used = set(done.stdout.split()), {"r1lit.verifiers.base", "r1lit.verifiers.exact"}
+    assert loaded & {path.rpartition(".")[0] for path in DEFAULTS.values()} == used
+
+
 def test_unknown_verifiers_and_files(tmp_path, grader):
     path = write(tmp_path / "in.jsonl", LINES)
     with pytest.raises(ValueError, match=r"'maths' is not one of .*countdown.*ifeval_loose.*rub"):
@@ -371,21 +407,21 @@ def test_blank_lines_empty_files_gzip_and_odd_characters(tmp_path, grader):
 
 def test_the_index_of_a_choice_is_its_letter():
     line = {"response": "", "choices": ["x", "y", "z"], "answer": 2}
-    assert problem_of(line, "choice", "1", "s").answer == "C"
-    assert problem_of({**line, "answer": "B"}, "choice", "1", "s").answer == "B"
+    assert problem_of_line(line, "choice", "1", "s").answer == "C"
+    assert problem_of_line({**line, "answer": "B"}, "choice", "1", "s").answer == "B"
     for wrong in (3, -1, True):
         with pytest.raises(ValueError, match="key 'answer'"):
-            problem_of({**line, "answer": wrong}, "choice", "1", "s")
+            problem_of_line({**line, "answer": wrong}, "choice", "1", "s")
 
 
 def test_the_problem_carries_what_the_verifier_needs():
     line = {"response": "x", "question": "q?", "test": "def check(f): ...", "entry_point": "f"}
-    problem = problem_of(line, "functional_code", "7", "he")
+    problem = problem_of_line(line, "functional_code", "7", "he")
     assert problem.uid == "7" and problem.question == "q?" and problem.verifier == "functional_code"
     given = {k: v for k, v in line.items() if k != "response"}
     assert problem.meta == given | {"prompt": "def f(*args, **kwargs):\n"}
     given["prompt"] = "def f(x):\n"
-    assert problem_of({**line, **given}, "functional_code", "7", "he").meta == given
+    assert problem_of_line({**line, **given}, "functional_code", "7", "he").meta == given
 
 
 CHECK = "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(-1) == 0"
@@ -423,7 +459,7 @@ def test_functional_tests_of_every_form_are_run(tmp_path, tests):
     ],
 )
 def test_tests_by_standard_input_of_every_form(tests):
-    problem = problem_of({"response": "", "tests": tests}, "stdin_code", "1", "s")
+    problem = problem_of_line({"response": "", "tests": tests}, "stdin_code", "1", "s")
     assert problem.meta["tests"]["inputs"] == ["1", "2"]
     assert problem.meta["tests"]["outputs"] == ["2", "3"]
 

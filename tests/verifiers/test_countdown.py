@@ -13,7 +13,7 @@ def verdict_of(
     meta = {"numbers": list(numbers), "target": target, **meta}
     problem = Problem(uid="c", question="", answer="", source="countdown", meta=meta)
     response = f"<think> 3 + 5 = 8 </think> <answer> {answer} </answer>"
-    return CountdownVerifier().verify(response, problem)
+    return CountdownVerifier().verify_timed(response, problem)
 
 
 @pytest.mark.parametrize(

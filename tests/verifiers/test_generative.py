@@ -53,8 +53,8 @@ def response(answer: str) -> str:
 def test_right_and_wrong_over_a_real_server(serve):
     server = serve(honest)
     judge = judge_of(server)
-    right = judge.verify(response("It was Goethe."), PROBLEM)
-    wrong = judge.verify(response("It was Schiller."), PROBLEM)
+    texts = [response("It was Goethe."), response("It was Schiller.")]
+    right, wrong = judge.verify_batch(texts, [PROBLEM] * 2)
     assert (right.value, right.status, right.reason, right.canonical) == (1.0, "right", "", None)
     assert (wrong.value, wrong.status) == (0.0, "wrong")
     assert "the judge says: 'I compared the two." in wrong.reason

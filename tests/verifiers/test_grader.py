@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 
 from r1lit.batches import Problem, Verdict
 from r1lit.verifiers import CountdownVerifier, Grader, Verifier, check_gold_answers
+from r1lit.verifiers.base import conclude
 
 
 def problem(uid: str, verifier: str, answer: str = "7") -> Problem:
@@ -51,6 +53,57 @@ def test_one_batch_a_verifier():
     assert (one.batches, other.batches) == ([2], [1])
     grader.close()
     assert one.closed and other.closed
+
+
+class Sleeping(Verifier):
+    """Takes ``problem.answer`` seconds for a response."""
+
+    def verify(self, response: str, problem: Problem) -> Verdict:
+        time.sleep(float(problem.answer))
+        return conclude("wrong", None, "it slept")
+
+
+class SleepingBatch(Sleeping):
+    """Decides about all responses of a batch at once and measures nothing."""
+
+    def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
+        return [self.verify(r, p) for r, p in zip(responses, problems, strict=True)]
+
+
+def test_each_verdict_has_its_own_time():
+    problems = [problem(str(i), "s", answer) for i, answer in enumerate(("0.2", "0"))]
+    slow, quick = Grader({"s": Sleeping()}).verdicts(["", ""], problems)
+    assert slow.seconds >= 0.2 > 0.1 > quick.seconds > 0
+
+
+def test_a_batch_without_times_shares_its_own():
+    problems = [problem(str(i), "s", answer) for i, answer in enumerate(("0.2", "0"))]
+    start = time.perf_counter()
+    first, second = Grader({"s": SleepingBatch()}).verdicts(["", ""], problems)
+    assert first.seconds == second.seconds
+    assert 0.2 <= first.seconds + second.seconds <= time.perf_counter() - start
+
+
+TESTS = {"tests": ["assert f() == 1"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "meta"),
+    [
+        ("math", "<answer> x + 1 </answer>", {}),
+        ("functional_code", "```python\ndef f(): return 1\n```", TESTS),
+    ],
+)
+def test_a_response_that_no_process_sees_does_not_share_its_time(name: str, text: str, meta):
+    """The batch waits for a process to start, which is no time of the refused response."""
+    grader = Grader()
+    one = Problem(uid="", question="", answer="1 + x", source="", verifier=name, meta=meta)
+    start = time.perf_counter()
+    refused, right = grader.verdicts(["", text], [one, one])
+    batch = time.perf_counter() - start
+    grader.close()
+    assert (refused.status, right.status) == ("unparsed", "right")
+    assert 0 < refused.seconds < batch / 4 and 0 < right.seconds <= batch
 
 
 def test_an_unknown_verifier_is_named_before_anything_is_judged():

@@ -36,7 +36,7 @@ class Pays(Verifier):
         text = response.removeprefix("<answer>").removesuffix("</answer>").strip()
         self.seen.append(text)
         right = text in (problem.answer, self.form.format(gold=problem.answer, other=OTHER))
-        return conclude("right" if right else "wrong", text, "", 0.0)
+        return conclude("right" if right else "wrong", text, "")
 
 
 OTHER = "31"

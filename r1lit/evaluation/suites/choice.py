@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,17 +41,16 @@ class LetterGrader(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         choices: Sequence[str] = problem.meta["choices"]
         options = LETTERS[: len(choices)]
         letter = self.letter(judged_text(response)[-MAX_CHARACTERS:], options)
         if letter is None:
-            return conclude("unparsed", None, "no letter found", start)
+            return conclude("unparsed", None, "no letter found")
         shuffled = "problem" in problem.meta and letter in options
         vote = choices[options.index(letter)] if shuffled else letter
         right = letter == problem.answer
         reason = "" if right else f"chose {letter}, not {problem.answer}"
-        return conclude("right" if right else "wrong", vote, reason, start)
+        return conclude("right" if right else "wrong", vote, reason)
 
 
 _FIRST_LINE = re.compile(r"(?i)Answer[ \t]*:[ \t]*\$?([A-D])\$?")

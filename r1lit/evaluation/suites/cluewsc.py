@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from r1lit.data import ProblemSource
@@ -80,11 +79,10 @@ class ReferentLine(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         line = last_line(judged_text(response))
         name = line.rpartition(LEAD)[2].strip(AROUND)
         if not name:
-            return conclude("unparsed", None, "no answer in the last line", start)
+            return conclude("unparsed", None, "no answer in the last line")
         right = name == problem.answer.strip(AROUND)
         reason = "" if right else f"{name[:60]!r}, not {problem.answer!r}"
-        return conclude("right" if right else "wrong", name, reason, start)
+        return conclude("right" if right else "wrong", name, reason)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -70,15 +69,14 @@ class JudgedGrader(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response; one without an answer costs no request."""
-        start = time.perf_counter()
         answer = judged_text(response)[:MAX_CHARACTERS].strip()
         if not answer:
-            return conclude("unparsed", None, "nothing outside thinking", start)
-        return self.decide(answer, problem, start)
+            return conclude("unparsed", None, "nothing outside thinking")
+        return self.decide(answer, problem)
 
     @abstractmethod
-    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
-        """Decide about the answer part of a response; ``start`` is when reading it began."""
+    def decide(self, answer: str, problem: Problem) -> Verdict:
+        """Decide about the answer part of a response."""
 
     def request(self, text: str, read: Callable[[str], T | None]) -> Judgement[T]:
         """Send a prompt until ``read`` finds a verdict in the reply."""
@@ -89,7 +87,7 @@ class JudgedGrader(Verifier):
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order, ``num_threads`` at a time."""
         pairs = list(zip(responses, problems, strict=True))
-        return in_parallel(lambda pair, _: self.verify(*pair), pairs, self.num_threads)
+        return in_parallel(lambda pair, _: self.verify_timed(*pair), pairs, self.num_threads)
 
 
 class AnswerJudge(JudgedGrader):
@@ -109,7 +107,7 @@ class AnswerJudge(JudgedGrader):
         self.form = form
         self.question = question
 
-    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+    def decide(self, answer: str, problem: Problem) -> Verdict:
         """Compare one answer with the gold one."""
         text = prompt(
             self.form,
@@ -121,16 +119,13 @@ class AnswerJudge(JudgedGrader):
         grade = judgement.value
         if grade is None:
             reason = f"the judge gave no verdict: {judgement.text[:80]!r}"
-            return conclude(
-                "timeout" if judgement.status == "timeout" else "error", None, reason, start
-            )
+            return conclude("timeout" if judgement.status == "timeout" else "error", None, reason)
         status: Status = "right" if grade in ("A", "TRUE") else "wrong"
         return Verdict(
             value=float(status == "right"),
             status=status,
             canonical=None,
             reason="" if status == "right" else f"the judge says {grade}",
-            seconds=time.perf_counter() - start,
             details={"grade": grade},
         )
 

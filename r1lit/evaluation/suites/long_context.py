@@ -5,7 +5,6 @@ A problem's text is filled with sentences of everyday life, made by a seed, up t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Literal
 
@@ -137,7 +136,6 @@ class AllNamed(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         wanted = set(problem.answer.split())
         words = judged_text(response)[-20_000:].replace(",", " ").split()
         cleaned = (word.strip(".,;:*`()[]\"'$") for word in words)
@@ -149,9 +147,9 @@ class AllNamed(Verifier):
             and (word.isdigit() or (word.isupper() and word.isalpha() and word.endswith("X")))
         }
         if not named:
-            return conclude("unparsed", None, "no name or number", start)
+            return conclude("unparsed", None, "no name or number")
         right = named == wanted
         reason = (
             "" if right else f"{len(named & wanted)} of {len(wanted)}, others {len(named - wanted)}"
         )
-        return conclude("right" if right else "wrong", " ".join(sorted(named)), reason, start)
+        return conclude("right" if right else "wrong", " ".join(sorted(named)), reason)

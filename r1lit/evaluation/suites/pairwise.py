@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ class AlpacaJudge(JudgedGrader):
     ``value`` is the preference, 1/2 a tie.
     """
 
-    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+    def decide(self, answer: str, problem: Problem) -> Verdict:
         """Compare one answer with the baseline's."""
         baseline = problem.meta["baseline"]
         swapped = bool(generator(0, "alpaca_eval", problem.uid).integers(2))
@@ -53,14 +52,13 @@ class AlpacaJudge(JudgedGrader):
         user = filled(user, instruction=instruction, output_1=first, output_2=second)
         later = self._preference_of_second(system, user)
         if later is None:
-            return conclude("error", None, "the judge gave no verdict", start)
+            return conclude("error", None, "the judge gave no verdict")
         preference = 1 - later if swapped else later
         return Verdict(
             value=preference,
             status="right" if preference == 1.0 else "wrong",
             canonical=None,
             reason=f"preference {preference:.3f}",
-            seconds=time.perf_counter() - start,
             details={
                 "preference": preference,
                 "length": len(answer),
@@ -238,7 +236,7 @@ class ArenaJudge(JudgedGrader):
 
     requests_per_response = 2
 
-    def decide(self, answer: str, problem: Problem, start: float) -> Verdict:
+    def decide(self, answer: str, problem: Problem) -> Verdict:
         """Compare one answer with the baseline's."""
         baseline = problem.meta["baseline"]
         labels: list[str] = []
@@ -246,7 +244,7 @@ class ArenaJudge(JudgedGrader):
             label = self._game(problem.meta["prompt"], first, second)
             if label is None:
                 game = len(labels) + 1
-                return conclude("error", None, f"the judge gave no verdict in game {game}", start)
+                return conclude("error", None, f"the judge gave no verdict in game {game}")
             labels.append(label)
         value = float(np.mean(battles(labels)))
         return Verdict(
@@ -254,7 +252,6 @@ class ArenaJudge(JudgedGrader):
             status="right" if value == 1.0 else "wrong",
             canonical=None,
             reason=f"baseline as A: {labels[0]}; response as A: {labels[1]}",
-            seconds=time.perf_counter() - start,
             details={
                 "games": labels,
                 "style": style(answer),

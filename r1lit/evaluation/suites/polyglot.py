@@ -20,7 +20,7 @@ from r1lit.problems import Problem, Status, Verdict
 from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.sandbox.repository import SuiteReport, run_suite
 from r1lit.text.patches import Edit, PatchError, apply_edits, read_blocks
-from r1lit.verifiers.base import Verifier, conclude
+from r1lit.verifiers.base import Verifier, conclude, timed
 from r1lit.verifiers.ifeval import judged_text
 
 FENCE = "`" * 3
@@ -159,10 +159,10 @@ def failures(report: SuiteReport) -> str:
     return "\n".join(lines[:MAX_LINES])
 
 
-def decided(report: SuiteReport, why: str, start: float) -> Verdict:
+def decided(report: SuiteReport, why: str) -> Verdict:
     """Return the verdict of the tests, whose failures are ``why``."""
     status: Status = "right" if not why else "timeout" if report.timed_out else "wrong"
-    return conclude(status, None, " ".join(why.split())[:300], start)
+    return conclude(status, None, " ".join(why.split())[:300])
 
 
 class ExerciseGrader(Verifier):
@@ -180,16 +180,15 @@ class ExerciseGrader(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one reply."""
-        start = time.perf_counter()
         text = judged_text(response)
         if not read_blocks(text):
-            return conclude("unparsed", None, "no edit block outside thinking", start)
+            return conclude("unparsed", None, "no edit block outside thinking")
         try:
             files = edited(problem.meta["files"], text)
         except PatchError as error:
-            return conclude("unparsed", None, str(error), start)
+            return conclude("unparsed", None, str(error))
         report = self.tests.run(files, problem)
-        return decided(report, failures(report), start)
+        return decided(report, failures(report))
 
     def close(self) -> None:
         """Release the sandbox."""
@@ -223,7 +222,8 @@ class PolyglotEpisode(Episode):
             text = why + "\n" + TEST_FAILURES.replace("{file_list}", " ".join(self.files))
             return StepResult(messages=({"role": "user", "content": text},))
         details = {"tries": self.tries, "malformed": self.malformed}
-        return StepResult(verdict=replace(decided(report, why, self.start), details=details))
+        verdict = replace(decided(report, why), details=details)
+        return StepResult(verdict=timed(verdict, self.start))
 
 
 class Polyglot(Environment):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import string
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,12 +101,11 @@ class DropGrader(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         text = judged_text(response)[-MAX_CHARACTERS:]
         match = ANSWER.search(text)
         answer = (match[1] if match else text).strip()
         if not answer:
-            return conclude("unparsed", None, "nothing outside thinking", start)
+            return conclude("unparsed", None, "nothing outside thinking")
         golds = [gold for gold in problem.answer.split("|") if gold.strip()]
         value = max(drop_f1(answer, gold) for gold in golds)
         right = value == 1.0
@@ -117,7 +115,6 @@ class DropGrader(Verifier):
             status="right" if right else "wrong",
             canonical=" ".join(sorted(_bag(answer))),
             reason=reason,
-            seconds=time.perf_counter() - start,
         )
 
 
@@ -223,13 +220,12 @@ class MGSMGrader(Verifier):
 
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Decide about one response."""
-        start = time.perf_counter()
         _, found, after = judged_text(response).rpartition(problem.meta["prefix"])
         numbers = re.findall(r"\d+\.?\d*", after[:MAX_CHARACTERS].replace(",", ""))
         if not found or not numbers:
-            return conclude("unparsed", None, f"no number after {problem.meta['prefix']!r}", start)
+            return conclude("unparsed", None, f"no number after {problem.meta['prefix']!r}")
         number = numbers[-1].rstrip(".")
         number = number.rstrip("0").rstrip(".") if "." in number else number
         right = number == problem.answer.replace(",", "")
         reason = "" if right else f"{number}, not {problem.answer}"
-        return conclude("right" if right else "wrong", number, reason, start)
+        return conclude("right" if right else "wrong", number, reason)

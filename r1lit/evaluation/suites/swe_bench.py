@@ -30,7 +30,7 @@ from r1lit.sandbox import Limits, LocalSandbox
 from r1lit.sandbox.repository import function_of, is_test, run_suite
 from r1lit.text.patches import PatchError, apply_edits, read_patch, write_diff
 from r1lit.text.prompts import Conversation, extended, question_of
-from r1lit.verifiers.base import conclude
+from r1lit.verifiers.base import conclude, timed
 from r1lit.verifiers.ifeval import judged_text
 from r1lit.verifiers.repository import RepositoryVerifier, files_of
 
@@ -108,7 +108,7 @@ class AgentlessEpisode(Episode):
     def _again(self, why: str) -> StepResult:
         self.invalid += 1
         if self.invalid > MAX_INVALID:
-            return StepResult(verdict=conclude("unparsed", None, why, self.start))
+            return StepResult(verdict=timed(conclude("unparsed", None, why), self.start))
         return StepResult(
             messages=({"role": "user", "content": f"{why}. Try again."},), invalid=True
         )
