@@ -65,8 +65,7 @@ class Verifier(ABC):
     def verify_batch(self, responses: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Decide about many responses, in order; ``problems`` are aligned with ``responses``.
 
-        Each verdict has the ``seconds`` that it took. A subclass that decides in processes or
-        threads sets them there; where it sets none, ``Grader`` divides the time of the batch.
+        A subclass that decides in processes or threads measures each verdict's ``seconds`` there.
         """
         return [self.verify_timed(r, p) for r, p in zip(responses, problems, strict=True)]
 
@@ -81,16 +80,12 @@ class Verifier(ABC):
 
 def conclude(status: Status, canonical: str | None, reason: str) -> Verdict:
     """Return a verdict whose value is 1 if it is right, else 0."""
-    return Verdict(
-        value=float(status == "right"), status=status, canonical=canonical, reason=reason
-    )
+    value = float(status == "right")
+    return Verdict(value=value, status=status, canonical=canonical, reason=reason)
 
 
 def timed(verdict: Verdict, start: float) -> Verdict:
-    """Return the verdict with the seconds since ``start``, if it has none.
-
-    ``start`` is the reading of ``time.perf_counter`` when the decision began.
-    """
+    """Return the verdict; one without seconds gets those since ``start``, of ``perf_counter``."""
     return verdict if verdict.seconds else replace(verdict, seconds=time.perf_counter() - start)
 
 
@@ -186,7 +181,7 @@ class Grader:
     def verdicts(self, texts: Sequence[str], problems: Sequence[Problem]) -> list[Verdict]:
         """Return one verdict a text, in order, with one ``verify_batch`` call per verifier.
 
-        A verdict without ``seconds`` gets the time of its batch divided by the number of texts.
+        A verdict without ``seconds`` gets the batch's, divided by the number of its texts.
 
         Raises:
             ValueError: if the lengths differ, a problem names an unknown verifier, or a verifier
