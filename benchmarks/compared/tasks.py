@@ -59,9 +59,17 @@ def ours() -> dict[str, Task]:
         sweeps = [
             yaml.safe_load(text).get("base", []) for kind, _, text in blocks if kind == "yaml"
         ]
-        presets = {*re.findall(r"-c (r1lit:\S+)", bash), *(n for base in sweeps for n in base)}
+        bases = [name for base in sweeps for name in base]
+        presets = {
+            *re.findall(r"-c (r1lit:\S+)", bash),
+            *(n for n in bases if n.startswith("r1lit:")),
+        }
         own = {name: text for _, name, text in blocks if name}
-        own |= {name: text for _, name, text in BLOCK.findall(PAGE) if name and name in bash}
+        own |= {
+            name: text
+            for _, name, text in BLOCK.findall(PAGE)
+            if name and (name in bash or name in bases)
+        }
         tasks[section.split("\n", 1)[0]] = Task(
             files=own,
             presets={name: find(name).read_text() for name in sorted(presets)},

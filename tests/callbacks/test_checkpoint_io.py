@@ -134,7 +134,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_iterat
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module of 3 numbers in float32 and int64, under SGD: 4 + 8 + 4 bytes."""
-    module = TinyModule(num_train=1)
+    module = TinyModule(num_train=2)
     for free, refused in ((15, True), (16, False)):
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr("r1lit.callbacks.checkpoints.shutil.disk_usage", lambda _, u=usage: u)

@@ -65,7 +65,7 @@ def test_a_run_is_the_same_with_and_without_it(fit, tmp_path):
 
 def test_a_finding_is_printed_once_and_the_run_ends_with_one_line(fit, tmp_path, capsys):
     often = {"class_path": "r1lit.callbacks.Doctor", "init_args": {"every_n_iterations": 1}}
-    greedy = {"model": {"init_args": {"sampling": {"temperature": 0.0}}}}
+    greedy = {"model": {"init_args": {"sampling": {"temperature": 0.01}}}}
     fit("run", SLOW, greedy, {"trainer": {"callbacks+": [often]}})
     err = capsys.readouterr().err
     assert err.count("doctor: temperature, from iteration 0 on") == 1

@@ -24,6 +24,8 @@ NOT_IN_YAML = {
         "ScalarModel",
         "TopScores",
         "Candidate",
+        "Collected",
+        "Run",
         "Context",
         "Curation",
         "Refined",

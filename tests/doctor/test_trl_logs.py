@@ -13,7 +13,7 @@ from r1lit.cli.doctor import main, read
 from r1lit.doctor.rules import examined, findings, unjudged
 from r1lit.doctor.trl import TRLRun, as_responses, is_trl
 
-RUNS = Path(__file__).parent / "trl"
+RUNS = Path(__file__).parent / "trl_runs"
 NAMED = {
     "truncated": {"truncated"},
     "learning_rate_low": {"learning_rate_low"},

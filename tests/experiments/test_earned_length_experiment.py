@@ -196,7 +196,9 @@ def test_tables_of_seeds_made_by_hand():
     assert "in the first third: at most 0.300; less pass@1: at least +0.100" in said
     assert levels_table(seeds).splitlines()[2].startswith("| 1-2 | 0.20 ± 0.00 → 0.70 ± 0.10 |")
     assert "| computes wrongly | 0.100 ± 0.000 | 0.350 ± 0.050 |" in habits_table(seeds)
-    free, no_checks, no_switches = bans_table(seeds).splitlines()[2:]
+    over_problems, over_seeds = bans_table(seeds).split("\n\n", 1)
+    free, no_checks, no_switches = over_problems.splitlines()[2:]
+    assert "less no ban, over seeds" in over_seeds.splitlines()[0]
     assert free.endswith("| 0.700 ± 0.000 |  |  |  |")
     assert no_checks.startswith("| what begins a check: *wait*, *let*, *check* | 1.50 ± 0.00 | 90")
     assert "| 0.300 ± 0.000 | -0.400 (" in no_checks and "| +0.000 (" in no_switches
