@@ -73,7 +73,7 @@ class Verifier(ABC):
         """Return the verdict of ``verify`` with the seconds that it took, if it has none."""
         start = time.perf_counter()
         verdict = self.verify(response, problem)
-        return timed(verdict, start) if isinstance(verdict, Verdict) else verdict  # Grader refuses
+        return timed(verdict, start) if isinstance(verdict, Verdict) else verdict
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release worker processes, if any."""
