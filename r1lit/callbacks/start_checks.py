@@ -13,7 +13,6 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from r1lit.batches import Response, Rollout
 from r1lit.callbacks.base import rollout_of
-from r1lit.environments import StepEpisodes
 from r1lit.problems import Problem, Verdict
 from r1lit.rewards import RewardFunction, score
 from r1lit.user_code import OwnCodeError
@@ -122,6 +121,10 @@ def warn_of_environments(problems: Sequence[Problem], data: Any) -> None:
     for problem in problems:
         if problem.environment:
             seeds[problem.environment].append(problem.meta.get("seed", 0))
+    if not seeds:
+        return
+    from r1lit.environments import StepEpisodes
+
     for name, own in seeds.items():
         environment = data.environments[name]
         is_game = isinstance(environment, StepEpisodes)

@@ -39,7 +39,6 @@ from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.callbacks.start_checks import StartChecks
 from r1lit.cli.composition import as_mapping
-from r1lit.cli.plan import lines_of_a_long_run
 from r1lit.console import root_fault
 from r1lit.device import backend
 from r1lit.errors import check_at_least, message_of
@@ -215,8 +214,11 @@ class R1CLI(LightningCLI):
         check_early_stopping(self.trainer)
         policy = getattr(self.model, "policy_config", None)
         config = self.config.fit.as_dict()
-        if policy is not None and self.trainer.is_global_zero:
-            for line in lines_of_a_long_run(config, self.trainer.strategy.root_device):
+        device = self.trainer.strategy.root_device
+        if policy is not None and self.trainer.is_global_zero and device.type == "cuda":
+            from r1lit.cli.plan import lines_of_a_long_run
+
+            for line in lines_of_a_long_run(config, device):
                 print(line, flush=True)
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, StartChecks) and policy is not None:

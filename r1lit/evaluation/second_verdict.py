@@ -11,8 +11,8 @@ import re
 from fractions import Fraction
 
 from r1lit.text.extract import extract_final
+from r1lit.text.plain_numbers import number_of
 from r1lit.verifiers.countdown import decide_expression, plain_expression
-from r1lit.verifiers.mathematics import number_of
 
 ROUNDED = Fraction(1, 100)
 """Two decimals that differ by less than this share may be one number, rounded."""

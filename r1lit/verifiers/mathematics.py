@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
 
@@ -26,24 +25,19 @@ from r1lit.text.notation import (
     spelled_number,
     words_of,
 )
+from r1lit.text.plain_numbers import MAX_CHARACTERS, number_of
 from r1lit.text.units import other_measure, without_long_symbol, without_symbol, without_units
 from r1lit.verifiers.base import Verifier, conclude, timed
 from r1lit.verifiers.last_expression import last_expression
 from r1lit.verifiers.pool import WorkerPool
 
-MAX_CHARACTERS = 2000
 MAX_NESTING = 20
 MAX_VOTE = 200
 _END = re.compile(r"\s*(?<!\\)[.,;]+$")
 _COMMA = re.compile(r"(?<=[0-9])(?:,\\!|\{,\})\s*(?=[0-9])")
 _TIE = re.compile(r"(?<=[\w}])~(?=\S)")
 _OPTION = re.compile(r"^\\?[a-z]*\{?\(?[A-J]\)?\}?$")
-_DOLLARS = re.compile(r"^\$([^$]+)\$$")
-_INTEGER = re.compile(r"^(?:\\?\$ ?)?([-+]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)$", re.ASCII)
 _PLAIN_NUMBER = re.compile(r"^[-+]?[0-9][0-9,]*(?:\.[0-9]+)?$", re.ASCII)
-_FRACTION = re.compile(
-    r"^([-+]?)(?:\\[dt]?frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+)|(\d+)()|(\d*\.\d+)())$", re.ASCII
-)
 _ABOUT = re.compile(r"^(?:\\approx(?![A-Za-z])|≈)\s*")
 _MARKS = re.compile(r"\\text\{[^\w{}]+\}")
 _GOES_ON = re.compile(r"\.\.\s*\$?$")
@@ -195,37 +189,6 @@ def tidy(text: str) -> str:
     ('11111', '30^\\circ')
     """
     return _END.sub("", _COMMA.sub("", _TIE.sub(" ", text.strip())))
-
-
-def whole_number(text: str) -> int | None:
-    r"""Read a plain whole number; commas between thousands and dollar signs are allowed.
-
-    >>> whole_number("$1,080"), whole_number("$7$"), whole_number("10,80")
-    (1080, 7, None)
-    """
-    if len(text) > MAX_CHARACTERS:  # Python refuses to read more than 4,300 digits
-        return None
-    dollars = _DOLLARS.match(text)
-    match = _INTEGER.match(dollars.group(1).strip() if dollars else text)
-    return int(match.group(1) + match.group(2).replace(",", "")) if match else None
-
-
-def number_of(text: str) -> Fraction | None:
-    r"""Read a whole number, a decimal or a fraction of whole numbers, exactly.
-
-    >>> number_of("1,080"), number_of("-0.5"), number_of(r"\frac{14}{3}"), number_of("1/0")
-    (Fraction(1080, 1), Fraction(-1, 2), Fraction(14, 3), None)
-    """
-    whole = whole_number(text)
-    if whole is not None or len(text) > MAX_CHARACTERS:
-        return None if whole is None else Fraction(whole)
-    match = _FRACTION.match(text)
-    if not match:
-        return None
-    over, under = (part for part in match.groups()[1:] if part is not None)
-    if under and not int(under):
-        return None
-    return (-1 if match[1] == "-" else 1) * Fraction(over) / int(under or 1)
 
 
 def _decide_here(answer: str | None, gold: str) -> Verdict | None:

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from r1lit.batches import Problem, Verdict
+from r1lit.text.plain_numbers import number_of, whole_number
 from r1lit.verifiers import MathVerifier
-from r1lit.verifiers.mathematics import number_of, whole_number
 
 Decide = Callable[[str, str], Verdict]
 
