@@ -158,7 +158,11 @@ class GRPOModule(RolloutModule):
             self.reference = make_reference(self.policy)
         for step in self.learning_steps:
             for name, model in step.models(self).items():
-                assert not hasattr(self, name), name
+                if hasattr(self, name):
+                    raise ValueError(
+                        f"model.steps: {type(step).__name__} names a model {name!r}, which the"
+                        " module has already; give it another name"
+                    )
                 setattr(self, name, model)  # as a child: sharded, and in checkpoints
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:

@@ -113,6 +113,21 @@ def test_each_order_of_the_four_runs_or_is_refused_in_one_line(order: str) -> No
     assert refusal([STEPS[letter] for letter in order]) == ORDERS[order]
 
 
+class Takes(Critic):
+    """A critic under the name of the policy."""
+
+    def models(self, run: Run) -> dict[str, Any]:
+        """Return it."""
+        return {"policy": super().models(run)["critic"]}
+
+
+def test_a_model_of_a_name_that_is_taken_is_refused(fit) -> None:
+    taken = {"class_path": "test_order.Takes"}
+    change = {"objective": {"class_path": "r1lit.objectives.PPO"}, "steps": [taken]}
+    with pytest.raises(ValueError, match="Takes names a model 'policy', which the module has"):
+        fit("run", {"model": {"init_args": change}})
+
+
 def test_a_misspelt_field_is_named() -> None:
     class Misspells(MaskTruncated):
         reads = ("rewards_PG",)
