@@ -238,7 +238,7 @@ def settings_of(weight: int, product: int, checkpointing: bool, tokens: int) -> 
         ranks=1, is_sharded=False, trains=True, weight=weight, product=product, moments=0,
         trained_share=1.0, has_reference=False, reward_models=0, teacher_weight=0,
         gradient_checkpointing=checkpointing, micro_batch=tokens, rows_decoded=0, row_tokens=0,
-        served_share=0.0, reduces_every_pass=True,
+        served_share=0.0, reduces_every_pass=True, response_tokens=0, group_size=1,
     )  # fmt: skip
 
 
