@@ -10,12 +10,17 @@ from torch import distributed
 T = TypeVar("T")
 
 
+def is_alone() -> bool:
+    """Return whether this process talks to no other rank."""
+    return not (distributed.is_available() and distributed.is_initialized())
+
+
 def of_all_ranks(own: T) -> list[T]:
     """Return what each rank holds of something, in their order; ``[own]`` in a single process.
 
     All ranks call it. Tensors should be on the CPU.
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if is_alone():
         return [own]
     ranks: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(ranks, own)
@@ -29,8 +34,7 @@ def of_first_rank(own: T) -> T:
 
 def own_rank() -> int:
     """Return this process's rank, 0 if it is alone."""
-    is_alone = not (distributed.is_available() and distributed.is_initialized())
-    return 0 if is_alone else distributed.get_rank()
+    return 0 if is_alone() else distributed.get_rank()
 
 
 def mean_over_ranks(number: SupportsFloat) -> float:
@@ -41,8 +45,7 @@ def mean_over_ranks(number: SupportsFloat) -> float:
 
 def num_ranks() -> int:
     """Return how many processes the run has."""
-    is_alone = not (distributed.is_available() and distributed.is_initialized())
-    return 1 if is_alone else distributed.get_world_size()
+    return 1 if is_alone() else distributed.get_world_size()
 
 
 def warn_on_first_rank(text: str) -> None:

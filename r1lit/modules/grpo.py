@@ -281,13 +281,19 @@ class GRPOModule(RolloutModule):
         Returns:
             What to log; averaged over the iteration's minibatches.
         """
-        terms = [(term, term.tokens_BT(rollout)) for term in self.objective.terms]
+        counted_BT = rollout.loss_mask_BT
+        num_tokens = self._num_tokens(counted_BT[rows_b])
+        terms = []
+        for term in self.objective.terms:
+            token_BT = term.tokens_BT(rollout)  # a term that is over all of them needs no count
+            num = num_tokens if token_BT is counted_BT else self._num_tokens(token_BT[rows_b])
+            terms.append((term, token_BT, num))
         loss_of = partial(
             self._loss,
             rollout,
             num_rows=float(len(rows_b)),
-            num_tokens=self._num_tokens(rollout.loss_mask_BT[rows_b]),
-            terms=[(term, x_BT, self._num_tokens(x_BT[rows_b])) for term, x_BT in terms],
+            num_tokens=num_tokens,
+            terms=terms,
             update_metrics=update_metrics,
             mismatch=mismatch,
         )

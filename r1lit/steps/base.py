@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -234,14 +235,17 @@ def check_order(steps: Sequence[Step], read_after: Iterable[str]) -> None:
         if is_extra(field) and field not in writers:
             raise ValueError(
                 f"model.steps: no step writes {field}, which the advantages or the loss read"
-                f"{WRITTEN_BY.get(field, '')}"
+                f"{shipped_writer(field)}"
             )
 
 
-WRITTEN_BY = {
-    "value_BT": "; r1lit.steps.Critic does",
-    "process_reward_BT": "; r1lit.steps.ProcessModel does",
-}
+def shipped_writer(field: str) -> str:
+    """Return which of r1lit's own steps writes an extra, for an error; empty if none does."""
+    shipped = importlib.import_module("r1lit.steps")
+    for name in shipped.__all__:
+        if field in getattr(getattr(shipped, name), "writes", ()):
+            return f"; r1lit.steps.{name} does"
+    return ""
 
 
 def check_name(field: str, step: str) -> None:
