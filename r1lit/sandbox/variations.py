@@ -2,9 +2,9 @@
 
 A variation changes letters to letters and digits to digits, or one word to another, everywhere
 alike, so that a pattern still matches the text beside it; or it changes one part: a number, a
-character, an element; or it takes an argument of another recorded call. A sorted list stays sorted,
-one without repetition stays so, and no number changes its sign: the contract of a function is not
-known.
+character, an element; or it takes an argument of another recorded call. An argument that every
+recorded call sorts stays sorted, one without repetition stays so, and no number changes its sign:
+the contract of a function is not known.
 Whether a variation makes sense is decided by the right code: see `r1lit.sandbox.hidden_calls`.
 """
 
@@ -35,7 +35,26 @@ def variation(text: str, texts: Sequence[str], rng: random.Random) -> str:
     if how > 0.5 or rng.random() < 0.5:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             tree = _with_one_change(tree, rng)
+    _keep_contract(tree[1][0][1], [json.loads(other)[0][1][0][1] for other in texts])
     return json.dumps([tree, things])
+
+
+def _keep_contract(arguments: Any, recorded: Sequence[Any]) -> None:
+    """Sort an argument that all recorded calls have sorted, and drop repetitions where none has.
+
+    One change keeps both of the list that it gets; several one after another may not.
+    """
+    for place, argument in enumerate(arguments):
+        values = [others[place] for others in recorded if place < len(others)]
+        if not all(isinstance(v, list) and v[0] == "l" for v in (*values, argument)):
+            continue
+        lists = [value[1] for value in values]
+        if not all(map(_orderable, (*lists, argument[1]))):
+            continue
+        if any(len(items) > 1 for items in lists) and all(map(_without_repetition, lists)):
+            argument[1] = list({_key(item): item for item in argument[1]}.values())
+        if any(len(items) > 2 for items in lists) and all(map(_is_sorted, lists)):
+            argument[1].sort(key=_order)
 
 
 def _take_argument(tree: Any, things: Any, other: Any, rng: random.Random) -> None:
@@ -242,7 +261,7 @@ def _order(item: Any) -> Any:
 
 
 def _is_sorted(items: Sequence[Any]) -> bool:
-    if len({type(_order(item)) for item in items}) != 1 or not _orderable(items):
+    if len({isinstance(_order(item), str) for item in items}) > 1 or not _orderable(items):
         return False
     orders = [_order(item) for item in items]
     return orders == sorted(orders)
