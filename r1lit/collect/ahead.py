@@ -2,11 +2,11 @@
 
 With a ``max_staleness`` of k the rollout of iteration i is generated with the weights before the
 updates of iteration i - k. Rollouts of the first k + 1 iterations are generated with the initial
-weights. An engine that works ``in_background`` generates while an iteration updates. Any other
+weights. An engine that runs ``beside updates`` generates while an iteration updates. Any other
 engine generates at once: the rollout is equally stale, and no time is saved.
 
-An engine with ``in_flight_updates`` takes each iteration's weights while it generates. So tokens of
-one response may be of several versions, at most k iterations old.
+An engine that runs ``through updates`` takes each iteration's weights while it generates. So tokens
+of one response may be of several versions, at most k iterations old.
 
 B rows   T response tokens
 """
@@ -73,7 +73,7 @@ class Ahead(Collector):
     def check(self, run: Run) -> None:
         """Check that data and engine can generate ahead, and warn where nothing corrects for it."""
         key = f"model.collector.max_staleness: {self.max_staleness}"
-        if run.engine.takes_turns:
+        if run.engine.capabilities.runs == "in turns":
             raise ValueError(
                 f"{key} generates during updates, when an engine with sleep: true sleeps; take"
                 " r1lit.collect.Fresh, or set sleep to false"
@@ -93,10 +93,10 @@ class Ahead(Collector):
     def generating(self, batch: PromptBatch, run: Run, timings: Timings) -> Iterator[None]:
         """Wait for the engine, then let groups be made, then begin those of later iterations.
 
-        An engine holds one set of weights and generates for one caller at a time. One with
-        ``in_flight_updates`` continues while it is given new weights.
+        An engine holds one set of weights and generates for one caller at a time. One that
+        runs ``through updates`` continues while it is given new weights.
         """
-        if not run.engine.in_flight_updates:
+        if run.engine.capabilities.runs != "through updates":
             timings.add_wait(self.wait())
         with run.whole_weights_for_sampling():
             yield
@@ -181,7 +181,7 @@ class Ahead(Collector):
                     if not pending.completions.done():
                         pending.completions.set_exception(error)
 
-        if engine.in_background:
+        if engine.capabilities.in_background:
             # a daemon: a run that fails must not wait for responses that nobody trains on
             self._thread = threading.Thread(target=generate, daemon=True, name="generate-ahead")
             self._thread.start()

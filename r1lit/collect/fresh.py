@@ -15,7 +15,7 @@ class Fresh(Collector):
 
     def check(self, run: Run) -> None:
         """Refuse an engine that is set up to generate while weights change."""
-        if run.engine.in_flight_updates:
+        if run.engine.capabilities.runs == "through updates":
             raise ValueError(
                 "engine.in_flight_updates: true is for rollouts that are generated ahead, and"
                 " model.collector is Fresh; take r1lit.collect.Ahead"

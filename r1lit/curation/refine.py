@@ -254,7 +254,7 @@ class EngineRefiner(Refiner):
             self._model = context.model
         elif self._model is None:
             self._model = self._load(self.source, context)
-        if self.engine.needs_policy and self._model.policy is None:
+        if self.engine.capabilities.needs_policy and self._model.policy is None:
             raise ValueError(
                 "policy: the responses came from a server, so no policy is loaded to refine them;"
                 " name one, or give the refiner a ServerEngine too"
@@ -263,7 +263,7 @@ class EngineRefiner(Refiner):
 
     def _load(self, source: ModelSource, context: Context) -> ModelSpec:
         model = None
-        if self.engine.needs_policy:
+        if self.engine.capabilities.needs_policy:
             loaded = context.model.policy
             here = loaded.device if loaded is not None else _device()
             self.source = source = source.but(dtype=source.dtype or inference_dtype(here))

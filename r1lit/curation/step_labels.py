@@ -82,7 +82,7 @@ def monte_carlo_labels(
         first_sample: names the first completion of a step: with N more, other ones are generated.
     """
     check_at_least("num_completions", num_completions, 1)
-    if not engine.returns_tokens:
+    if not engine.capabilities.tokens:
         raise ValueError(
             f"engine: {type(engine).__name__} returns no token ids, by which steps are continued;"
             " use r1lit.rollout.InProcessEngine or VLLMEngine"

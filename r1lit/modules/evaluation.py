@@ -202,7 +202,7 @@ class EvaluationModule(LightningModule):
 
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it, and bind the engine to it."""
-        if self.engine.needs_policy and not hasattr(self, "policy"):
+        if self._decodes_here and not hasattr(self, "policy"):
             self.policy = load_policy(self.source).eval()
         self.engine.bind(self.model_spec())
         if self.search is None and not getattr(self._data(), "environments", None):
@@ -219,6 +219,10 @@ class EvaluationModule(LightningModule):
             config=config,
             turn_end=self._data().prompts.turn_end(self.tokenizer),
         )
+
+    @property
+    def _decodes_here(self) -> bool:
+        return self.engine.capabilities.needs_policy
 
     def _split(self) -> str:
         return "test" if self.trainer.testing else "predict"
@@ -239,11 +243,7 @@ class EvaluationModule(LightningModule):
             "seed": self.seed,
             **self.engine.describe(),
             **({} if self.search is None else {"search": self.search.describe()}),
-            **(
-                {k: str(v) for k, v in self.source.options.items()}
-                if self.engine.needs_policy
-                else {}
-            ),
+            **({k: str(v) for k, v in self.source.options.items()} if self._decodes_here else {}),
         }
 
     # generating
@@ -346,7 +346,7 @@ class EvaluationModule(LightningModule):
                 "k": len(next(iter(groups.values()))),
                 "commit": commit(),
                 "versions": versions(),
-                "device": device_name(self.device) if self.engine.needs_policy else "server",
+                "device": device_name(self.device) if self._decodes_here else "server",
             },
             group_by=part.by,
             rating=part.rating,

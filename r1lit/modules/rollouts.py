@@ -175,7 +175,8 @@ class RolloutModule(PolicyModule):
 
         An engine that takes turns gives its memory up afterwards.
         """
-        with self.whole_weights() if self.engine.shares_weights else nullcontext():
+        is_shared = self.engine.capabilities.weights == "shared"
+        with self.whole_weights() if is_shared else nullcontext():
             yield
         self.engine.release()
 
@@ -183,7 +184,7 @@ class RolloutModule(PolicyModule):
         self, optimizer: LightningOptimizer, *args: Any, **options: Any
     ) -> tuple[float, float]:
         """Make one update; an optimiser's state that was on the host comes back before."""
-        if self.engine.takes_turns:
+        if self.engine.capabilities.runs == "in turns":
             move_states([optimizer.optimizer], self.device)
         return super().make_update(optimizer, *args, **options)
 
@@ -202,9 +203,9 @@ class RolloutModule(PolicyModule):
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
-        if self.engine.takes_turns:
+        if self.engine.capabilities.runs == "in turns":
             move_states(self.trainer.optimizers, torch.device("cpu"))
-        if self.engine.takes_weights and self.engine.version != version:
+        if self.engine.capabilities.weights != "fixed" and self.engine.version != version:
             started = time.perf_counter()
             self.engine.update_weights(self.policy.named_weights(), version)
             self.sync_seconds = time.perf_counter() - started

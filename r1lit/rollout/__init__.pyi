@@ -1,5 +1,10 @@
 from .constrained import ConstrainedEngine as ConstrainedEngine
-from .engine import ModelSpec as ModelSpec, RolloutEngine as RolloutEngine
+from .engine import (
+    Capabilities as Capabilities,
+    JoiningEngine as JoiningEngine,
+    ModelSpec as ModelSpec,
+    RolloutEngine as RolloutEngine,
+)
 from .in_process import InProcessEngine as InProcessEngine
 from .local_model import LocalModel as LocalModel
 from .request import (

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from r1lit.problems import Problem
-from r1lit.rollout.engine import ModelSpec
+from r1lit.rollout.engine import Capabilities, ModelSpec
 from r1lit.rollout.in_process import Batch, Constraint, InProcessEngine
 from r1lit.rollout.request import OnFinished, Request
 
@@ -43,7 +43,7 @@ class ConstrainedEngine(InProcessEngine):
         **options: of `InProcessEngine`.
     """
 
-    constrained = True
+    capabilities = Capabilities(weights="shared", log_probs="constrained")
 
     def __init__(
         self, begin_after: str = "<answer>", end: str = "</answer>", **options: Any

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -53,36 +53,42 @@ class ModelSpec:
         return tuple(sorted({int(i) for i in ids if i is not None}))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What an engine can do, which is asked before anything is generated.
+
+    Attributes:
+        tokens: whether completions hold token ids and log-probs, which training needs.
+        needs_policy: whether ``ModelSpec.policy`` must be loaded in this process.
+        weights: ``shared``, the engine decodes with the very weights that are trained, in this
+            process; ``copied``, ``update_weights`` brings it new ones; ``fixed``, nothing does.
+        log_probs: under top-k and top-p, those of the ``whole`` distribution at the temperature, or
+            among the tokens that were ``kept`` alone; ``whole or kept``: completions name the kept
+            tokens too, where a request asks so; ``constrained``: a grammar leaves tokens out, so
+            they are never the policy's.
+        runs: ``alone``, no update is made while it generates; ``beside updates``, it may generate
+            in a thread of its own, from weights that ``update_weights`` has copied; ``through
+            updates``, it may be given new weights meanwhile, so that completions name a version a
+            token; ``in turns``, it gives its memory up between rollouts, for updates on the same
+            device.
+    """
+
+    tokens: bool = True
+    needs_policy: bool = True
+    weights: Literal["shared", "copied", "fixed"] = "copied"
+    log_probs: Literal["whole", "whole or kept", "kept", "constrained"] = "whole"
+    runs: Literal["alone", "beside updates", "through updates", "in turns"] = "alone"
+
+    @property
+    def in_background(self) -> bool:
+        """Whether it may generate while the policy is being updated."""
+        return self.runs in ("beside updates", "through updates")
+
+
 class RolloutEngine(ABC):
-    """Generates completions. A subclass defines ``generate``."""
+    """Generates completions. A subclass defines ``generate``, and says what it can do."""
 
-    needs_policy = True
-    """Whether ``ModelSpec.policy`` must be loaded in this process."""
-    returns_tokens: bool = True
-    """Whether completions hold token ids and log-probs, which training needs."""
-    takes_weights: bool = True
-    """Whether ``update_weights`` reaches the sampler, which training needs."""
-    whole_distribution: bool = True
-    """Whether log-probs are of the whole distribution at the temperature, under top-k and top-p."""
-    returns_candidates: bool = False
-    """Whether completions have the tokens that top-k and top-p left, where a request asks so."""
-    constrained: bool = False
-    """Whether it leaves tokens out by a grammar, so that log-probs are not the policy's."""
-
-    shares_weights: bool = False
-    """Whether it decodes with the very weights that are trained, in this process."""
-    in_background: bool = False
-    """Whether ``generate`` may run in a thread of its own while the policy is being updated: it
-    reads weights that ``update_weights`` has copied, and nothing of the policy's."""
-    in_flight_updates: bool = False
-    """Whether ``update_weights`` may be called while ``generate`` runs in another thread: the
-    responses under way go on with the new weights, and completions name a version a token."""
-
-    joins: bool = False
-    """Whether requests may join others that are being generated, see ``stream_joined``."""
-    takes_turns: bool = False
-    """Whether it gives its memory up between rollouts, for updates on the same device."""
-
+    capabilities: Capabilities = Capabilities()
     model: ModelSpec
     version: int | None = None
 
@@ -126,12 +132,6 @@ class RolloutEngine(ABC):
         if rest:
             on_finished(rest, [completions[index] for index in rest])
 
-    def stream_joined(
-        self, requests: Sequence[Request], on_finished: OnFinished, feed: Feed
-    ) -> None:
-        """Do as ``stream``, with the requests that come from ``feed``, until it has ended."""
-        raise NotImplementedError(f"{type(self).__name__}: joins is False")
-
     def update_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Generate from these named tensors from now on, and call them ``version``.
 
@@ -148,6 +148,16 @@ class RolloutEngine(ABC):
     def describe(self) -> dict[str, Any]:
         """Return the report's entries about this engine."""
         return {"engine": type(self).__name__}
+
+
+class JoiningEngine(RolloutEngine):
+    """An engine that takes requests while it generates others, so that no episode waits."""
+
+    @abstractmethod
+    def stream_joined(
+        self, requests: Sequence[Request], on_finished: OnFinished, feed: Feed
+    ) -> None:
+        """Generate as ``stream`` does, with the requests that ``feed`` brings, until its end."""
 
 
 def stream_to_list(

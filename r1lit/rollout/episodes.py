@@ -26,7 +26,7 @@ from r1lit.environments import Environment, Episode, Reply, StepResult, TurnForm
 from r1lit.environments.exits import no_exit
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Status, Transcript, Verdict
-from r1lit.rollout.engine import RolloutEngine
+from r1lit.rollout.engine import JoiningEngine, RolloutEngine
 from r1lit.rollout.feed import Feed
 from r1lit.rollout.observations import observe
 from r1lit.rollout.request import Completion, OnFinished, Request
@@ -161,7 +161,7 @@ class EpisodeEngine(RolloutEngine):
         self.limits = limits
         self.model = getattr(engine, "model", None)  # type: ignore[assignment]  # bound later
         self.version = engine.version
-        self.in_background = engine.in_background
+        self.capabilities = engine.capabilities
 
     def generate(
         self, requests: Sequence[Request], on_finished: OnFinished | None = None
@@ -187,8 +187,8 @@ class EpisodeEngine(RolloutEngine):
         ]
         by_itself = all(row.environment.in_background for row in rows.values())
         try:
-            if self.engine.joins and rows and by_itself:
-                self._follow(first, rows, finished)
+            if isinstance(self.engine, JoiningEngine) and rows and by_itself:
+                self._follow(self.engine, first, rows, finished)
             else:
                 self._rounds(first, requests, rows, finished)
         finally:
@@ -225,7 +225,11 @@ class EpisodeEngine(RolloutEngine):
         return replace(row.request, **named)
 
     def _follow(
-        self, requests: Sequence[Request], rows: Mapping[int, Row], finished: OnFinished
+        self,
+        engine: JoiningEngine,
+        requests: Sequence[Request],
+        rows: Mapping[int, Row],
+        finished: OnFinished,
     ) -> None:
         """Let each episode go on by itself, while others are sampled and others' tools work."""
         lock, feed = threading.Lock(), Feed(sum(len(r.samples) for r in requests))
@@ -271,7 +275,7 @@ class EpisodeEngine(RolloutEngine):
 
         try:
             with Steps(self.limits, stepped) as steps:
-                self.engine.stream_joined(requests, sampled, feed)
+                engine.stream_joined(requests, sampled, feed)
         finally:
             with lock:
                 is_over = True
@@ -465,7 +469,7 @@ def playing(engine: RolloutEngine, data: Any) -> RolloutEngine:
     """
     if not getattr(data, "environments", None):
         return engine
-    if not engine.returns_tokens:
+    if not engine.capabilities.tokens:
         raise ValueError(
             f"engine: {type(engine).__name__} returns no token ids, which turns are appended to;"
             " use r1lit.rollout.InProcessEngine"

@@ -26,7 +26,7 @@ from r1lit.policy.source import first_line
 from r1lit.policy.support import with_visible_adapter
 from r1lit.rollout.decoding import CachedDecoding, Decoding, UncachedDecoding
 from r1lit.rollout.decoding_method import DecodingMethod, find_decoding_method
-from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.engine import Capabilities, ModelSpec, RolloutEngine, stream_to_list
 from r1lit.rollout.growing_candidates import GrowingCandidates
 from r1lit.rollout.next_token import sample_tokens, sample_with_candidates
 from r1lit.rollout.request import Completion, FinishReason, OnFinished, Request
@@ -86,8 +86,7 @@ class InProcessEngine(RolloutEngine):
             512 steps (batches of rows x max_tokens) is not compiled.
     """
 
-    shares_weights = True
-    returns_candidates = True
+    capabilities = Capabilities(weights="shared", log_probs="whole or kept")
 
     def __init__(self, max_rows: int | None = None, compile: bool = True) -> None:
         check_at_least("max_rows", max_rows, 1)

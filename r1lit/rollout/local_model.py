@@ -168,7 +168,7 @@ class LocalModel:
 
     def _load(self) -> ModelSpec:
         policy = None
-        if self.engine.needs_policy:
+        if self.engine.capabilities.needs_policy:
             policy = load_policy(self.source).eval().to(self._device)
         return ModelSpec(
             name=self.source.path,

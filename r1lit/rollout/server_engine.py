@@ -24,7 +24,7 @@ from r1lit.endpoint.client import (
     token_count,
 )
 from r1lit.errors import check_at_least
-from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.engine import Capabilities, ModelSpec, RolloutEngine, stream_to_list
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.rollout.sampling import Sampling
 from r1lit.rollout.vllm.client import check_tokenizer
@@ -66,9 +66,6 @@ class ServerEngine(RolloutEngine):
         system_prompt: the system message of ``chat``; none if empty.
     """
 
-    needs_policy = False
-    takes_weights = False
-
     def __init__(
         self,
         endpoint: Endpoint = Endpoint(),
@@ -90,11 +87,16 @@ class ServerEngine(RolloutEngine):
         self.chat = chat
         self.system_prompt = system_prompt
         self._sampling_check = SamplingCheck(endpoint.url)
+        self._is_vllm: bool | None = None  # where nobody has answered yet
 
     @property
-    def returns_tokens(self) -> bool:  # type: ignore[override]
-        """Whether log-probs are requested and the server is vLLM; False where nobody answers."""
-        return self.log_probs and self._asked_once() is not None
+    def capabilities(self) -> Capabilities:  # type: ignore[override]
+        """Texts of fixed weights; tokens where ``log_probs`` is set and vLLM has answered."""
+        if self.log_probs and not self._is_vllm:
+            self._is_vllm = self._asked_once() is not None
+        return Capabilities(
+            needs_policy=False, weights="fixed", tokens=self.log_probs and bool(self._is_vllm)
+        )
 
     def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
         """Raise a ValueError if vLLM, which gets and returns token ids, reads them otherwise."""

@@ -15,28 +15,29 @@ def check_trains(
         ValueError: if completions have no tokens, new weights do not reach the sampler, or
             log-probs would not be those of the policy.
     """
-    name, instead = type(engine).__name__, "use r1lit.rollout.InProcessEngine"
-    if not engine.returns_tokens:
+    can, name = engine.capabilities, type(engine).__name__
+    instead = "use r1lit.rollout.InProcessEngine"
+    if not can.tokens:
         raise ValueError(
             f"engine: {name} returns no token ids and log-probs, which training needs; {instead}"
         )
-    if not engine.takes_weights:
+    if can.weights == "fixed":
         raise ValueError(
             f"engine: {name} cannot be given the weights that each update makes, which training"
             f" needs; {instead}"
         )
-    if engine.constrained:
+    if can.log_probs == "constrained":
         raise ValueError(
             f"engine: {name} leaves tokens out by a schema, so its log-probs are not the policy's:"
             f" it is for r1lit test, validate and predict; in training {instead}"
         )
     for key, value in sampling.cuts.items():
-        if keep_sampling_mask and not engine.returns_candidates:
+        if keep_sampling_mask and can.log_probs != "whole or kept":
             raise ValueError(
                 f"sampling.{key}: {value} leaves tokens out, and {name} does not say which ones, as"
                 f" keep_sampling_mask needs; {instead}, or leave it out in training"
             )
-        if not engine.whole_distribution:
+        if can.log_probs == "kept":
             raise ValueError(
                 f"sampling.{key}: {value} leaves tokens out, and {name} returns"
                 " log-probs among the others alone, not the policy's; leave it out in training"

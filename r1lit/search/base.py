@@ -74,7 +74,7 @@ class Search(ABC):
             ValueError: if the engine returns no tokens, all responses would be the same, or the
                 scorer cannot read the policy's tokens.
         """
-        if not engine.returns_tokens:
+        if not engine.capabilities.tokens:
             raise ValueError(
                 f"engine: {type(engine).__name__} returns no token ids, by which a search continues"
                 " responses; use r1lit.rollout.InProcessEngine or VLLMEngine"

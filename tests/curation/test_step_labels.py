@@ -10,7 +10,14 @@ from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
 from r1lit.curation.step_labels import Solution, cut_solution, labelled, monte_carlo_labels
-from r1lit.rollout import Completion, ModelSpec, RolloutEngine, Sampling, ServerEngine
+from r1lit.rollout import (
+    Capabilities,
+    Completion,
+    ModelSpec,
+    RolloutEngine,
+    Sampling,
+    ServerEngine,
+)
 from r1lit.verifiers import Grader
 
 TOKENIZER = AutoTokenizer.from_pretrained(ROOT / "models" / "mini")
@@ -27,7 +34,7 @@ def ids(text: str) -> tuple[int, ...]:
 class Tree(RolloutEngine):
     """Completes a prefix with the leaves below it, one after another by the sample's number."""
 
-    needs_policy = False
+    capabilities = Capabilities(needs_policy=False)
 
     def __init__(self):
         self.bind(ModelSpec(name="tree", tokenizer=TOKENIZER))

@@ -35,7 +35,7 @@ from r1lit.collect import Ahead
 from r1lit.modules import GRPOModule
 from r1lit.modules.token_values import token_values
 from r1lit.objectives import GRPO
-from r1lit.rollout import Completion, InProcessEngine, Sampling
+from r1lit.rollout import Capabilities, Completion, InProcessEngine, Sampling
 from r1lit.rollout.engine import stream_to_list
 from r1lit.rollout.stored_completions import as_tensors, completions_of
 
@@ -98,8 +98,7 @@ class Noting(InProcessEngine):
 class OwnWeights(Noting):
     """Draws with a copy of the policy, and ends no rollout before the policy has been updated."""
 
-    shares_weights = False
-    in_background = True
+    capabilities = Capabilities(runs="beside updates")
 
     def bind(self, spec: Any) -> None:
         self.trained = spec.policy
@@ -162,7 +161,7 @@ def test_a_rollout_is_of_the_weights_k_iterations_before(fit, tmp_path: Path, k:
 class InFlight(OwnWeights):
     """Draws half of each response, and the rest when it has been given new weights."""
 
-    in_flight_updates = True
+    capabilities = Capabilities(runs="through updates")
 
     def __init__(self) -> None:
         super().__init__()

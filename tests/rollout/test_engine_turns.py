@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ EVENTS: list[str] = []
 class Turns(InProcessEngine):
     """Writes down when it generates and gives up its memory."""
 
-    takes_turns = True
+    capabilities = replace(InProcessEngine.capabilities, runs="in turns")
 
     def stream(self, *args: Any, **options: Any) -> None:
         EVENTS.append("generates")

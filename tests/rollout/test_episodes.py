@@ -16,7 +16,14 @@ from transformers import AutoTokenizer
 from r1lit.environments import Environment, Episode, InlineTurns, Reply, StepResult, TurnLimits
 from r1lit.policy import LogProbs, ModelSource, Responses, load_policy
 from r1lit.problems import Problem, Verdict
-from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling
+from r1lit.rollout import (
+    Capabilities,
+    InProcessEngine,
+    JoiningEngine,
+    ModelSpec,
+    Request,
+    Sampling,
+)
 from r1lit.rollout.episodes import EpisodeEngine, playing
 from r1lit.rollout.left_out import leave_out_groups
 from r1lit.rollout.observations import MARK
@@ -88,10 +95,8 @@ def requests(
     ]
 
 
-class Joining(InProcessEngine):
+class Joining(InProcessEngine, JoiningEngine):
     """Takes further requests as soon as it has generated those before, one at a time."""
-
-    joins = True
 
     def stream_joined(self, requests, on_finished, feed):
         changed, index = threading.Event(), 0
@@ -384,7 +389,7 @@ def test_an_engine_without_tokens_is_refused(model):
     data = type("Data", (), {"environments": {"echo": Echoes()}, "turns": TURNS})
     engine = InProcessEngine()
     assert playing(engine, object()) is engine
-    engine.returns_tokens = False
+    engine.capabilities = Capabilities(tokens=False)
     with pytest.raises(ValueError, match="engine: InProcessEngine returns no token ids"):
         playing(engine, data)
 

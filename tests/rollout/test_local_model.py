@@ -18,6 +18,7 @@ from r1lit.curation.pairs import main as build_pairs
 from r1lit.endpoint.client import PermanentError, in_parallel
 from r1lit.policy import ModelSource
 from r1lit.rollout import (
+    Capabilities,
     Completion,
     InProcessEngine,
     LocalModel,
@@ -33,7 +34,7 @@ PROBLEM = Problem(uid="", question="What is 2 + 2?", answer="4", source="")
 class Scripted(RolloutEngine):
     """Says ``reply`` to whatever it is asked; the first batch waits until ``open`` is set."""
 
-    needs_policy = False
+    capabilities = Capabilities(needs_policy=False)
 
     def __init__(self, reply: str = "It is.\nVERDICT: CORRECT") -> None:
         self.reply = reply

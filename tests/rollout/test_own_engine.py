@@ -16,7 +16,7 @@ from tiny_distillation import on_policy
 from tiny_evaluation import evaluation_config, lines, report, texts
 
 from r1lit.cli import main
-from r1lit.rollout import Completion, RolloutEngine, Sampling
+from r1lit.rollout import Capabilities, Completion, RolloutEngine, Sampling
 from r1lit.seeding import generator
 
 
@@ -61,7 +61,7 @@ class Recording(AnyToken):
 class TextOnly(RolloutEngine):
     """Says the samples' last digits, as text."""
 
-    returns_tokens = False
+    capabilities = Capabilities(tokens=False)
 
     def generate(self, requests, on_finished=None):
         return [

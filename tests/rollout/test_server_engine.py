@@ -111,8 +111,8 @@ def test_vllm_returns_token_ids_and_log_probs_where_they_are_wanted(serve, token
     for one in draw(engine_of(server, log_probs=True), tokenizer, asked):
         assert one.logps.tolist() == [-0.5, 0.0, -2.0] and one.logps.dtype == torch.float32
     wanted = engine_of(server, log_probs=True)
-    assert wanted.returns_tokens and not engine_of(server).returns_tokens
-    assert not engine_of(serve(), log_probs=True).returns_tokens, "not vLLM"
+    assert wanted.capabilities.tokens and not engine_of(server).capabilities.tokens
+    assert not engine_of(serve(), log_probs=True).capabilities.tokens, "not vLLM"
 
 
 def choices(reply: dict[str, Any], **change: Any) -> None:

@@ -337,14 +337,13 @@ def test_episodes_go_on_each_by_itself(servers, policy, tokenizer):
     ]
     limits = TurnLimits(max_turn_tokens=40, max_observation_tokens=20)
 
-    def played(environment: Echoes, joins: bool) -> list[Completion]:
+    def played(environment: Echoes) -> list[Completion]:
         engine = engine_of(servers, policy, tokenizer)
-        engine.joins = joins
         sync(engine, policy)
         return EpisodeEngine(engine, {"echo": environment}, TURNS, limits).generate(asked)
 
     waits = Waits(60.0)
-    apart, in_rounds = played(waits, True), played(Echoes(), False)
+    apart, in_rounds = played(waits), played(Echoes())
     assert waits.heard is True, "the others did not go on"
     assert [c.transcript is None for c in apart] == [True] * 4 + [False] * 8
     assert max(len(c.transcript.turn_ends) for c in apart[4:]) == 3

@@ -9,7 +9,14 @@ from tiny import ROOT
 from transformers import AutoTokenizer
 
 from r1lit.batches import Problem
-from r1lit.rollout import Completion, ModelSpec, Request, RolloutEngine, Sampling
+from r1lit.rollout import (
+    Capabilities,
+    Completion,
+    ModelSpec,
+    Request,
+    RolloutEngine,
+    Sampling,
+)
 from r1lit.search import PartialResponse, Query, Scorer, Step
 from r1lit.seeding import generator
 
@@ -33,7 +40,7 @@ class TreeEngine(RolloutEngine):
     (seed, iteration, sample).
     """
 
-    needs_policy = False
+    capabilities = Capabilities(needs_policy=False)
 
     def __init__(
         self, leaves: Mapping[str, Sequence[str]] | None = None, in_turn: bool = False

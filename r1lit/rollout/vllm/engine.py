@@ -31,7 +31,7 @@ from r1lit.endpoint.client import Endpoint, PermanentError, RequestError, begin,
 from r1lit.errors import check_above, check_at_least
 from r1lit.policy.source import base_of
 from r1lit.ranks import of_all_ranks, of_first_rank, own_rank
-from r1lit.rollout.engine import ModelSpec, RolloutEngine, stream_to_list
+from r1lit.rollout.engine import Capabilities, JoiningEngine, ModelSpec, stream_to_list
 from r1lit.rollout.feed import Feed
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.rollout.vllm.client import (
@@ -69,7 +69,7 @@ LONGEST_PAUSE_S = 15.0
 MAX_TRIES = 10  # of one unit; a server that it kills each time would otherwise go on for ever
 
 
-class VLLMEngine(RolloutEngine):
+class VLLMEngine(JoiningEngine):
     """Generates on vLLM servers, which are given each update's weights.
 
     Each request goes to the least busy server. If a server dies, hangs, restarts or answers with an
@@ -115,9 +115,6 @@ class VLLMEngine(RolloutEngine):
         api_key_env: the environment variable that holds the key, if the servers require one.
     """
 
-    whole_distribution = False
-    joins = True
-
     def __init__(
         self,
         urls: Sequence[str] = (),
@@ -154,14 +151,9 @@ class VLLMEngine(RolloutEngine):
         self._python = find_python(python) if serve else ""
         self.concurrency = concurrency
         self._transfer = TRANSFERS[transfer]()
-        self.in_background = not self._transfer.from_memory
-        if in_flight_updates and not self.in_background:
-            raise ValueError(f"in_flight_updates: true needs transfer: folder, not {transfer}")
-        self.in_flight_updates = in_flight_updates
-        self.takes_turns = sleep
-        if sleep:
-            check_turns(transfer, in_flight_updates)
-            self.in_background = False
+        self.capabilities = Capabilities(
+            log_probs="kept", runs=self._runs(transfer, in_flight_updates, sleep)
+        )
         self._timeout_s, self._hang_s, self._patience_s = timeout_s, hang_s, patience_s
         self._api_key_env = api_key_env
         self._weights_dir = weights_dir
@@ -171,14 +163,35 @@ class VLLMEngine(RolloutEngine):
         self._fleet: Fleet | None = None
         self._servers = [self._server_at(url) for url in urls]
 
+    def _runs(
+        self, transfer: str, in_flight_updates: bool, sleep: bool
+    ) -> Literal["alone", "beside updates", "through updates", "in turns"]:
+        """Return when it may generate; see ``Capabilities``."""
+        if in_flight_updates and self._transfer.from_memory:
+            raise ValueError(f"in_flight_updates: true needs transfer: folder, not {transfer}")
+        if sleep:
+            check_turns(transfer, in_flight_updates)
+            return "in turns"
+        if in_flight_updates:
+            return "through updates"
+        return "alone" if self._transfer.from_memory else "beside updates"
+
+    @property
+    def _in_flight(self) -> bool:
+        return self.capabilities.runs == "through updates"
+
+    @property
+    def _takes_turns(self) -> bool:
+        return self.capabilities.runs == "in turns"
+
     def _server_at(self, url: str) -> VLLMClient:
         url = url.rstrip("/").removesuffix("/v1")
         check_url(url, "urls")
         endpoint = Endpoint(
             url=url, timeout_s=self._timeout_s, max_retries=0, api_key_env=self._api_key_env
         )
-        backend, in_flight = self._transfer.backend, self.in_flight_updates
-        return VLLMClient(endpoint, self._hang_s, backend, in_flight, sleeps=self.takes_turns)
+        backend, in_flight = self._transfer.backend, self._in_flight
+        return VLLMClient(endpoint, self._hang_s, backend, in_flight, sleeps=self._takes_turns)
 
     def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
         """Look at the servers that there are, and their context; see ``RolloutEngine.check``."""
@@ -192,12 +205,12 @@ class VLLMEngine(RolloutEngine):
             ValueError: if a server does not answer, serves another model or lacks an option.
         """
         super().bind(model)
-        if self.in_flight_updates and torch.are_deterministic_algorithms_enabled():
+        if self._in_flight and torch.are_deterministic_algorithms_enabled():
             raise ValueError(
                 "in_flight_updates: true with deterministic: true; new weights arrive in the middle"
                 " of responses, at a token that differs from run to run. Set it to false"
             )
-        if self.takes_turns and (ranks := len(of_all_ranks(None))) > 1:
+        if self._takes_turns and (ranks := len(of_all_ranks(None))) > 1:
             raise ValueError(
                 f"sleep: true with {ranks} processes; one GPU by turns is for one process. Set"
                 " trainer.devices to 1, or sleep to false"
@@ -233,7 +246,7 @@ class VLLMEngine(RolloutEngine):
         adapter = self._policy.adapter
         if adapter is None:
             return 0
-        merged = why_merged(adapter, self.in_flight_updates)
+        merged = why_merged(adapter, self._in_flight)
         if self._python and not self._flags.get("enable-lora", True):
             merged = merged or "flags: enable-lora is off"
         rank = 0 if merged else max_lora_rank(adapter)
@@ -256,7 +269,7 @@ class VLLMEngine(RolloutEngine):
             return []
         deterministic = torch.are_deterministic_algorithms_enabled()
         invariant = {BATCH_INVARIANT: "1"} if deterministic else {}
-        sleeps = self.takes_turns and torch.cuda.is_available()  # no flag of vLLM on a CPU
+        sleeps = self._takes_turns and torch.cuda.is_available()  # no flag of vLLM on a CPU
         folder = (self.model.folder or self._folder).absolute()
         for group in self._gpus or [()]:
             process = VLLMProcess(
@@ -286,7 +299,7 @@ class VLLMEngine(RolloutEngine):
         assert self._fleet is not None
         self._sender.check(self._policy.parameters())
         label = f"{self._run}-{version}"
-        if not self.in_flight_updates:
+        if not self._in_flight:
             self._versions = {}
         self._versions[label] = version  # before any rank's server has them
         folder = self._folder / label
@@ -332,7 +345,7 @@ class VLLMEngine(RolloutEngine):
         if self.version is None:
             self.update_weights(self._policy.named_weights(), 0)
         assert self._fleet is not None
-        if self.takes_turns:
+        if self._takes_turns:
             run(self._fleet.each(VLLMClient.wake))
         known = [server.info for server in self._servers if server.info]
         limits = [info.max_model_len for info in known]
@@ -381,7 +394,7 @@ class VLLMEngine(RolloutEngine):
 
     def release(self) -> None:
         """Have the servers sleep, if they take turns; the next rollout or transfer wakes them."""
-        if self.takes_turns and self._fleet is not None:
+        if self._takes_turns and self._fleet is not None:
             run(self._fleet.each(VLLMClient.sleep))
 
     def close(self) -> None:
