@@ -93,7 +93,14 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"; there are {', '.join(candidates)}" if 0 < len(candidates) <= 12 else ""
 
 
-def import_path(path: str) -> Any:
-    """Return what a class path names."""
+def import_path(path: str, key: str = "class_path") -> Any:
+    """Return the object at a dotted path.
+
+    Raises:
+        ValueError: naming ``key`` and ``path`` if it cannot be imported.
+    """
     module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{key}: {path!r} cannot be imported: {error}") from error

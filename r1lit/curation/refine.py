@@ -23,11 +23,10 @@ from r1lit.curation.candidate import Context, OfKinds
 from r1lit.curation.filters import digest
 from r1lit.device import inference_dtype
 from r1lit.endpoint import ChatReply, ReplyCache
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, import_path
 from r1lit.metrics.language import language_of
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.source import policy_fingerprint
-from r1lit.rewards.plain import import_path
 from r1lit.rollout import (
     Completion,
     InProcessEngine,

@@ -12,19 +12,25 @@ GPU may be planned for, since CUDA's context, NCCL's buffers and holes between b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_only
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from r1lit.errors import import_path
+from r1lit.modules.base import PolicyModule
 from r1lit.modules.plan import print_paragraph
 from r1lit.policy import load_config
 from r1lit.policy.chunks import chunk_sizes
 from r1lit.policy.source import ModelSource, settings_of
+from r1lit.rewards import RewardFunction
+from r1lit.rollout import InProcessEngine, RolloutEngine
+from r1lit.steps.base import REFERENCE, Step
 
 GB = 1e9
 FILL = 0.9
@@ -224,9 +230,6 @@ def print_memory_plan(
 
 ADAPTER_SHARE = 0.01
 PROMPT_TOKENS = 1024  # of the longest prompt, where data.prompts.max_tokens sets no limit
-BESIDE = {"Critic": 2, "ProcessModel": 3}
-"""Steps that train a second model: its weights, gradients, and a reference if it has one."""
-WITH_REFERENCE = ("DPOModule", "OnlineDPOModule")
 Config = Mapping[str, Any]
 
 
@@ -275,13 +278,21 @@ class MemorySettings:
 def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) -> MemorySettings:
     """Read them from a merged configuration, defaults spelt out or not.
 
-    ``prompt_tokens``: of the longest prompt; ``data.prompts.max_tokens`` or ``PROMPT_TOKENS`` where
-    it is not known.
+    Each class that it names is asked what it holds and where it generates; none is made.
+
+    Args:
+        config: of the run.
+        ranks: processes.
+        prompt_tokens: of the longest prompt; ``data.prompts.max_tokens`` or ``PROMPT_TOKENS`` where
+            it is not known.
+
+    Raises:
+        ValueError: naming a class that cannot be imported.
     """
     model, data = _init_args(config.get("model")), _init_args(config.get("data"))
     trainer = config.get("trainer") or {}
-    module = _name(config.get("model"))
-    trains = module != "EvaluationModule"
+    module = class_of(config.get("model"), "r1lit.modules", "model")
+    trains = module is None or module.training_step is not LightningModule.training_step
     policy = settings_of(model.get("policy"))
     weight = _bytes(policy.get("dtype") or ("float32" if trains else "bfloat16"))
     mixed = trainer.get("precision") == "bf16-mixed"
@@ -293,16 +304,14 @@ def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) 
         lengths.append((data.get("packing") or {}).get("max_seq_len", 1024))
     if "train_batch_size" in data:  # pairs, or labelled responses
         lengths.append(data.get("max_tokens") or 1024)
-    engine = model.get("engine")
-    in_process = _name(engine) in ("", "InProcessEngine")
-    served = _name(engine) == "VLLMEngine" and bool(_init_args(engine).get("serve"))
-    served = served and not _init_args(engine).get("gpus")  # then it shares the trainer's
-    flags = _init_args(engine).get("flags") or {}
-    is_here = _name(model.get("teacher")) == "ModelTeacher"
-    teacher = _model(model["teacher"]) if is_here else {}
+    engine = engine_of(model)
+    served_share = engine.server_share(_init_args(model.get("engine")))
+    here = _init_args(model.get("engine")).get("max_rows") or rows if served_share is None else 0
+    teacher = _teacher(model)
+    strategy = class_of(trainer.get("strategy"), "lightning.pytorch.strategies", "trainer.strategy")
     return MemorySettings(
         ranks=ranks,
-        is_sharded=_name(trainer.get("strategy")) == "ModelParallelStrategy",
+        is_sharded=strategy is not None and issubclass(strategy, ModelParallelStrategy),
         trains=trains,
         weight=weight,
         product=2 if mixed else weight,
@@ -310,13 +319,17 @@ def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) 
         trained_share=1.0 if policy.get("adapter") is None else ADAPTER_SHARE,
         in_4_bits=bool(policy.get("quantization")),
         reduces_every_pass=bool(model.get("reduce_every_pass")),
-        has_reference=module in WITH_REFERENCE
-        or (_init_args(model.get("objective")).get("beta") or 0) > 0
-        or bool(_all(model.get("steps"), ("KLInReward",))),
-        trained_beside=_beside(model, weight),
+        has_reference=_has_reference(module, model),
+        trained_beside=sum(
+            (2 * kind.held.trained + kind.held.constant) * weight
+            + kind.held.trained * _moments(_init_args(step).get("optimizer"), weight)
+            for step, kind in _parts(model.get("steps"), Step, "r1lit.steps", "model.steps")
+        ),
         reward_models=sum(
-            _bytes(_model(each).get("dtype"))
-            for each in _all(model.get("rewards"), ("RewardModel", "ProcessReward"))
+            kind.held.whole * _bytes(_model(reward).get("dtype"))
+            for reward, kind in _parts(
+                model.get("rewards"), RewardFunction, "r1lit.rewards", "model.rewards"
+            )
         ),
         teacher=ModelSource.of(teacher["path"], "teacher").but(
             trust_remote_code=bool(teacher.get("trust_remote_code"))
@@ -326,11 +339,11 @@ def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) 
         teacher_weight=_bytes(teacher.get("dtype")) if teacher else 0,
         gradient_checkpointing=bool(model.get("gradient_checkpointing")),
         micro_batch=max(model.get("micro_batch_tokens") or 4096, *lengths),
-        rows_decoded=_init_args(engine).get("max_rows") or rows if in_process and longest else 0,
+        rows_decoded=here if longest else 0,
         row_tokens=prompt + longest,
         response_tokens=longest,
         group_size=max(1, group_size),
-        served_share=float(flags.get("gpu-memory-utilization", 0.9)) if served else 0.0,
+        served_share=served_share or 0.0,
     )
 
 
@@ -371,20 +384,55 @@ def _model(given: Any) -> dict[str, Any]:
     return settings_of(_init_args(given).get("model"))
 
 
-def _name(given: Any) -> str:
-    """Return a class's own name; "" for none."""
+def class_of(given: Any, room: str, key: str) -> Any:
+    """Return the class that a configuration names, by a path or by its bare name in a room.
+
+    None for none, and for a word that names no class, such as ``ddp``.
+
+    Raises:
+        ValueError: naming ``key`` if it cannot be imported.
+    """
     path = _of(given, "class_path") if isinstance(given, Mapping) else given
-    return str(path or "").rpartition(".")[2]
+    if not path or not isinstance(path, str) or not path.rpartition(".")[2][:1].isupper():
+        return None
+    return import_path(path if "." in path else f"{room}.{path}", f"{key}.class_path")
 
 
-def _all(given: Any, names: Sequence[str]) -> list[Any]:
-    """Return every mapping that names one of these classes, wherever it is nested."""
-    if isinstance(given, Mapping):
-        here = [given] if _name(given) in names and "class_path" in given else []
-        return here + [each for value in given.values() for each in _all(value, names)]
+def engine_of(model: Config) -> type[RolloutEngine]:
+    """Return the class of a module's engine, from the module's arguments."""
+    found = class_of(model.get("engine"), "r1lit.rollout", "model.engine")
+    return InProcessEngine if found is None else found
+
+
+def _parts(given: Any, of: type, room: str, key: str) -> Iterator[tuple[Any, Any]]:
+    """Yield each description of a subclass of ``of``, wherever it is nested, with its class."""
     if isinstance(given, list):
-        return [each for item in given for each in _all(item, names)]
-    return []
+        for item in given:
+            yield from _parts(item, of, room, key)
+        return
+    if isinstance(given, str) or (isinstance(given, Mapping) and "class_path" in given):
+        kind = class_of(given, room, key)
+        if isinstance(kind, type) and issubclass(kind, of):
+            yield given, kind
+    if isinstance(given, Mapping):
+        for value in given.values():
+            if not isinstance(value, str):
+                yield from _parts(value, of, room, key)
+
+
+def _has_reference(module: Any, model: Config) -> bool:
+    """Return whether a run keeps a reference: by its module, its objective, or a step's reading."""
+    beta = _init_args(model.get("objective")).get("beta") or 0
+    steps = _parts(model.get("steps"), Step, "r1lit.steps", "model.steps")
+    policy = module is not None and issubclass(module, PolicyModule)
+    always = policy and module.reference_in_loss is True
+    return always or beta > 0 or any(REFERENCE in kind.reads for _, kind in steps)
+
+
+def _teacher(model: Config) -> dict[str, Any]:
+    """Return the source of a teacher in this process; empty without one."""
+    kind = class_of(model.get("teacher"), "r1lit.policy", "model.teacher")
+    return _model(model["teacher"]) if kind is not None and kind.held.whole else {}
 
 
 def _bytes(dtype: Any) -> int:
@@ -392,15 +440,18 @@ def _bytes(dtype: Any) -> int:
 
 
 def _moments(optimizer: Any, weight: int) -> int:
-    path = str(_of(optimizer, "class_path") or "")
-    if path.endswith("SGD"):
-        return weight * bool(_init_args(optimizer).get("momentum"))
-    return (3 if path.startswith("optimi.") and weight == 2 else 2) * weight
+    """Return the bytes of an optimiser's state for each weight: it makes a step to show them.
 
-
-def _beside(model: Config, weight: int) -> int:
-    """Return the bytes that steps' models need for each of their weights."""
-    return sum(
-        BESIDE[_name(step)] * weight + _moments(_init_args(step).get("optimizer"), weight)
-        for step in _all(model.get("steps"), tuple(BESIDE))
-    )
+    AdamW's where it cannot be made here, as without its package or a GPU.
+    """
+    dtype = torch.bfloat16 if weight == 2 else torch.float32
+    parameter = torch.nn.Parameter(torch.zeros(128, 128, dtype=dtype))
+    parameter.grad = torch.zeros_like(parameter)
+    try:
+        kind = class_of(optimizer, "torch.optim", "model.optimizer") or torch.optim.AdamW
+        made = kind([parameter], **{"lr": 1e-3, **_init_args(optimizer)})
+        made.step()
+    except Exception:
+        return 2 * weight
+    tensors = [x for x in made.state[parameter].values() if isinstance(x, torch.Tensor)]
+    return round(sum(x.nbytes for x in tensors if x.ndim) / parameter.numel())

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from r1lit.modules.memory_plan import MemorySettings, read_settings
+from r1lit.modules.memory_plan import MemorySettings, class_of, engine_of, read_settings
+from r1lit.modules.sft import SFTModule
+from r1lit.objectives import DPO
 
 Config = Mapping[str, Any]
 Kind = Literal["reinforcement", "supervised", "preference", "sampling"]
@@ -89,13 +91,13 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
     data = config.get("data", {}).get("init_args", {})
     epochs = config.get("trainer", {}).get("max_epochs") or 1
     iterations = data.get("num_iterations")
-    engine = model.get("engine") or {}
+    engine = engine_of(model)
     shared = {
         "iterations": iterations * epochs if iterations else 1,
         "is_whole": bool(iterations),
         "prompt_tokens": prompt_tokens,
-        "is_served": str(engine.get("class_path")).endswith(("VLLMEngine", "ServerEngine")),
-        "loads_policy": not str(engine.get("class_path")).endswith("ServerEngine"),
+        "is_served": engine.server_share(_arguments(model.get("engine"))) is not None,
+        "loads_policy": engine.capabilities.needs_policy,
         "memory": read_settings(config, ranks_of(config)),
     }
     if {"predict", "test", "suites"} & data.keys():
@@ -104,7 +106,8 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
         return _preference(model, data, shared, mean_tokens)
     if "documents" in data:
         return _supervised(data, shared, mean_tokens)
-    if str(config.get("model", {}).get("class_path")).endswith("SFTModule"):
+    module = class_of(config.get("model"), "r1lit.modules", "model")
+    if module is not None and issubclass(module, SFTModule):
         raise ValueError("data.documents is missing; bring a file of data, such as -c data.yaml")
     return _reinforcement(model, data, shared, mean_tokens)
 
@@ -120,7 +123,7 @@ def _reinforcement(
     group_size = rollout.get("group_size", 16)
     rows = rollout.get("prompts_per_iteration", 16) * group_size
     inner = model.get("num_inner_epochs", 1)
-    engine = (model.get("engine") or {}).get("init_args") or {}
+    engine = _arguments(model.get("engine"))
     mean = mean_tokens or total // begins[-1] // 4
     return Work(
         kind="reinforcement",
@@ -157,7 +160,7 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
 def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
     longest = _max_tokens(model)
     num_samples = data.get("evaluation", {}).get("num_samples") or data.get("num_samples") or 1
-    engine = (model.get("engine") or {}).get("init_args") or {}
+    engine = _arguments(model.get("engine"))
     mean = mean_tokens or longest // 4
     return Work(
         kind="sampling",
@@ -177,15 +180,20 @@ def _preference(
 ) -> Work:
     longest = data.get("max_tokens") or 1024
     mean = mean_tokens or longest // 4
-    labels = str((model.get("objective") or {}).get("class_path")).endswith("SafeUnsafe")
+    objective = class_of(model.get("objective"), "r1lit.objectives", "model.objective")
     return Work(
         kind="preference",
-        rows_per_iteration=data["train_batch_size"] * (1 if labels else 2),
+        rows_per_iteration=data["train_batch_size"] * (objective or DPO).rows_per_example,
         mean_tokens=mean,
         max_tokens=longest,
         row_tokens=shared["prompt_tokens"] + mean,
         **shared,
     )
+
+
+def _arguments(given: Any) -> dict[str, Any]:
+    """Return the ``init_args`` of a part of a configuration; none of a bare class."""
+    return dict(given.get("init_args") or {}) if isinstance(given, Mapping) else {}
 
 
 def _max_tokens(model: Config) -> int:

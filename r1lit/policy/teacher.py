@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from r1lit.endpoint.client import Client, Endpoint, MalformedReply, in_parallel, only_choice
 from r1lit.errors import check_at_least
 from r1lit.policy.divergences import Scores, TopScores
+from r1lit.policy.held import NO_MODELS, HeldModels
 from r1lit.policy.loading import context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.outputs import Logits, LogProbs, States
 from r1lit.policy.policy import HiddenStates, Policy, Responses
@@ -33,11 +34,12 @@ class Teacher(ABC):
     """A constant policy that scores tokens; no part of a checkpoint, and never trained.
 
     ``name`` is what errors call it. ``full_distributions``: whether its
-    scores are of the whole vocabulary.
+    scores are of the whole vocabulary. ``held``: its models in this process.
     """
 
     name: str
     full_distributions: bool
+    held: HeldModels = NO_MODELS
 
     @abstractmethod
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -71,6 +73,7 @@ class ModelTeacher(Teacher):
     """
 
     full_distributions = True
+    held = HeldModels(whole=1)
 
     def __init__(self, model: str | ModelSource) -> None:
         self.source = ModelSource.frozen(model, "teacher")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from r1lit.batches import Response
+from r1lit.policy.held import NO_MODELS, HeldModels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +24,13 @@ class RewardFunction(ABC):
 
     ``name`` is the key of its metrics; the default is the class name in snake_case:
     ``class MyReward`` is ``my_reward``. Before training iteration ``from_iteration`` it is 0 and
-    not computed.
+    not computed. ``held`` are models of its own, for the memory plan.
     """
 
     name: str
     weight: float = 1.0
     from_iteration: int = 0
+    held: HeldModels = NO_MODELS
 
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 from jsonargparse.typing import register_type
 
 from r1lit.batches import Response
+from r1lit.errors import import_path
 from r1lit.rewards.base import RewardFunction
 
 Scores = Callable[..., Sequence[float]]
@@ -97,19 +97,6 @@ def as_reward(function: RewardFunction | Scores) -> RewardFunction:
         ValueError: if it cannot be called.
     """
     return function if isinstance(function, RewardFunction) else PlainReward(function)
-
-
-def import_path(path: str, key: str) -> Any:
-    """Return the object at a dotted path.
-
-    Raises:
-        ValueError: naming ``key`` and ``path`` if it cannot be imported.
-    """
-    module, _, name = path.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{key}: {path!r} cannot be imported: {error}") from error
 
 
 def _check_callable(path: str, found: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from r1lit.batches import Response
 from r1lit.errors import check_above
+from r1lit.policy.held import HeldModels
 from r1lit.policy.loading import FrozenScorer, context_length
 from r1lit.policy.scalar_head import (
     MEAN,
@@ -63,6 +64,8 @@ class RewardModel(RewardFunction):
         batch_tokens: of one forward pass, padding included.
         device: where it is computed; the current GPU if there is one.
     """
+
+    held = HeldModels(whole=1)
 
     def __init__(
         self,
@@ -177,6 +180,8 @@ class ProcessReward(RewardFunction):
         batch_tokens: of one forward pass, padding included.
         device: where it is computed; the current GPU if there is one.
     """
+
+    held = HeldModels(whole=1)
 
     def __init__(
         self,

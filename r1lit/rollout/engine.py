@@ -10,7 +10,7 @@ An engine is bound once to a model. Training, evaluation and curation all genera
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -91,6 +91,14 @@ class RolloutEngine(ABC):
     capabilities: Capabilities = Capabilities()
     model: ModelSpec
     version: int | None = None
+
+    @classmethod
+    def server_share(cls, options: Mapping[str, Any]) -> float | None:
+        """Return the share of the trainer's GPU that a server takes, of an engine of ``options``.
+
+        None where it generates in this process; 0 for servers elsewhere.
+        """
+        return None
 
     def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:  # noqa: B027
         """Raise a ValueError for what is seen to be wrong before the model's weights are loaded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -66,6 +66,8 @@ class ServerEngine(RolloutEngine):
         system_prompt: the system message of ``chat``; none if empty.
     """
 
+    capabilities = Capabilities(tokens=False, needs_policy=False, weights="fixed")
+
     def __init__(
         self,
         endpoint: Endpoint = Endpoint(),
@@ -86,17 +88,13 @@ class ServerEngine(RolloutEngine):
         self.extra = dict(extra or {})
         self.chat = chat
         self.system_prompt = system_prompt
+        self.capabilities = replace(self.capabilities, tokens=log_probs and not chat)
         self._sampling_check = SamplingCheck(endpoint.url)
-        self._is_vllm: bool | None = None  # where nobody has answered yet
 
-    @property
-    def capabilities(self) -> Capabilities:  # type: ignore[override]
-        """Texts of fixed weights; tokens where ``log_probs`` is set and vLLM has answered."""
-        if self.log_probs and not self._is_vllm:
-            self._is_vllm = self._asked_once() is not None
-        return Capabilities(
-            needs_policy=False, weights="fixed", tokens=self.log_probs and bool(self._is_vllm)
-        )
+    @classmethod
+    def server_share(cls, options: Mapping[str, Any]) -> float:
+        """Return 0: its server is elsewhere."""
+        return 0.0
 
     def check(self, model: ModelSpec, prompt_tokens: int, max_tokens: int) -> None:
         """Raise a ValueError if vLLM, which gets and returns token ids, reads them otherwise."""
@@ -104,6 +102,17 @@ class ServerEngine(RolloutEngine):
         if once is not None:
             served = self.served_name or model.name
             run(check_tokenizer(once, "../detokenize", served, model.tokenizer))
+        self._expect_tokens(once is not None)
+
+    def bind(self, model: ModelSpec) -> None:
+        """Generate from ``model`` from now on; see whether vLLM answers, which returns tokens."""
+        super().bind(model)
+        if self.capabilities.tokens:
+            self._expect_tokens(self._asked_once() is not None)
+
+    def _expect_tokens(self, from_vllm: bool) -> None:
+        tokens = self.log_probs and not self.chat and from_vllm
+        self.capabilities = replace(self.capabilities, tokens=tokens)
 
     def _asked_once(self) -> Client | None:
         """Return a client that does not try again; None if no vLLM answers it."""

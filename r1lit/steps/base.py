@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.errors import hint
+from r1lit.policy.held import NO_MODELS, HeldModels
 from r1lit.policy.policy import ModelWrapper
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Step(ABC):
 
     ``reads`` and ``writes`` name fields of ``Rollout`` and entries of its ``extra_BT``; by them an
     order that cannot be meant is refused at the start (``check_order``). A step that reads
-    ``"reference"`` has the module keep one.
+    ``"reference"`` has the module keep one. ``held`` are models of its own, for the memory plan.
 
     A step asks ``run`` for what it needs. What is collective there (``log_probs``,
     ``mean_over_ranks`` and the like) all ranks call or none does: decide by numbers that all ranks
@@ -142,6 +143,7 @@ class Step(ABC):
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    held: HeldModels = NO_MODELS
 
     def check(self, run: Run) -> None:  # noqa: B027
         """Refuse what cannot work, before weights are loaded.

@@ -20,6 +20,7 @@ from r1lit.objectives import GAE, ValueObjective
 from r1lit.objectives.gae import monte_carlo_returns_BT
 from r1lit.objectives.terms import divisor
 from r1lit.policy import ModelSource, load_reward_config, load_reward_model
+from r1lit.policy.held import HeldModels
 from r1lit.policy.policy import ModelWrapper
 from r1lit.rollout.model_inputs import model_inputs
 from r1lit.steps.base import LearningStep, MakesOptimizer, MakesSchedule, Run, Schedule
@@ -55,6 +56,8 @@ class Critic(LearningStep):
 
     reads = ("reward_PG", "reward_BT", "loss_mask_BT")
     writes = ("value_BT",)
+
+    held = HeldModels(trained=1)
 
     def __init__(
         self,

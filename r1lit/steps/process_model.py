@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from r1lit.batches import Rollout
 from r1lit.errors import check_above
 from r1lit.policy import LogProbs, Policy, is_packed, load_policy
+from r1lit.policy.held import HeldModels
 from r1lit.policy.policy import ModelWrapper
 from r1lit.policy.reference import make_reference
 from r1lit.rollout.model_inputs import model_inputs
@@ -42,6 +43,7 @@ class ProcessModel(LearningStep):
     """
 
     writes = ("process_reward_BT",)
+    held = HeldModels(trained=1, constant=1)
 
     def __init__(
         self,

@@ -111,9 +111,13 @@ def test_iterations_are_measured(tmp_path, policy, capsys, monkeypatch):
     assert each is not None and whole is not None, out
     assert "peak memory of the process" in out and "tokens on average, of at most 8" in out
     assert not (tmp_path / "run").exists()
-    tired = grpo_config(tmp_path / "bad", policy, model(rewards=[{"class_path": "tiny.None"}]))
-    with pytest.raises(ValueError, match=r"measure: the 2 iterations failed: .*tiny\.None"):
-        main(["-c", str(tired), "--measure", "2"])
+    for reward, message in (
+        ("tiny.None", r"^model\.rewards\.class_path: 'tiny\.None' cannot be imported"),
+        ("os.getcwd", r"^measure: the 2 iterations failed: .*getcwd"),
+    ):
+        bad = grpo_config(tmp_path / "bad", policy, model(rewards=[{"class_path": reward}]))
+        with pytest.raises(ValueError, match=message):
+            main(["-c", str(bad), "--measure", "2"])
 
 
 def test_a_fit_of_more_than_a_day_says_its_forecast_before_it_starts(on_gpu, monkeypatch):

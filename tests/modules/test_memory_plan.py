@@ -27,6 +27,8 @@ from r1lit.modules.memory_plan import (
     read_settings,
 )
 from r1lit.policy import CrossEntropy, Policy
+from r1lit.policy.held import HeldModels
+from r1lit.steps import Step
 from r1lit.supervised_batches import PackedRows
 
 CONFIG = partial(
@@ -211,6 +213,41 @@ def test_a_second_trained_model_is_counted():
         assert "reference" not in parts
     init_args["steps"] = [step("KLInReward", beta=0.02)]
     assert memory_parts(read_settings(config, ranks=1), TINY)["always"]["reference"] == 4 * N
+
+
+class Listens(Step):
+    """A step of one's own that asks for the reference and holds a model of its own."""
+
+    reads = ("reference",)
+    held = HeldModels(constant=1)
+
+    def __call__(self, rollout, run):
+        return rollout, {}
+
+
+def test_ones_own_classes_are_asked_too():
+    path = f"{__name__}.Listens"
+    parts = memory_parts(read_settings(grpo(objective=None, steps=[path]), ranks=1), TINY)
+    assert parts["always"]["reference"] == parts["always"]["critic or process model"] == 4 * N
+    rows = read_settings(grpo(engine={"class_path": "r1lit.rollout.ConstrainedEngine"}), ranks=1)
+    assert rows.rows_decoded == 256, "it decodes in this process"
+    rows = read_settings(grpo(engine="ServerEngine"), ranks=1)
+    assert rows.rows_decoded == 0
+    with pytest.raises(ValueError, match=r"^model\.steps\.class_path: 'r1lit\.steps\.Nothing'"):
+        read_settings(grpo(steps=["Nothing"]), ranks=1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_of_each"),
+    [
+        ({"class_path": "torch.optim.SGD", "init_args": {"momentum": 0.9}}, 4),
+        ({"class_path": "torch.optim.Adafactor", "init_args": {"lr": 0.01}}, 0),
+        ({"class_path": "torch.optim.Adam", "init_args": {"amsgrad": True}}, 12),
+        ({"class_path": "torch.optim.RMSprop"}, 4),
+    ],
+)
+def test_an_optimiser_is_asked_for_its_state(optimizer, bytes_of_each):
+    assert read_settings(grpo(optimizer=optimizer), ranks=1).moments == bytes_of_each
 
 
 def test_a_teacher_is_whole_on_every_rank():

@@ -110,9 +110,12 @@ def test_vllm_returns_token_ids_and_log_probs_where_they_are_wanted(serve, token
     assert not any("logprobs" in body for body in server.bodies)
     for one in draw(engine_of(server, log_probs=True), tokenizer, asked):
         assert one.logps.tolist() == [-0.5, 0.0, -2.0] and one.logps.dtype == torch.float32
-    wanted = engine_of(server, log_probs=True)
-    assert wanted.capabilities.tokens and not engine_of(server).capabilities.tokens
-    assert not engine_of(serve(), log_probs=True).capabilities.tokens, "not vLLM"
+    spec = ModelSpec(name="m", tokenizer=tokenizer)
+    for at, log_probs, tokens in ((server, True, True), (server, False, False), (serve(), True, 0)):
+        engine = engine_of(at, log_probs=log_probs)
+        assert engine.capabilities.tokens == log_probs
+        engine.bind(spec)
+        assert engine.capabilities.tokens == tokens, "not vLLM"
 
 
 def choices(reply: dict[str, Any], **change: Any) -> None:

@@ -15,9 +15,9 @@ import time
 import warnings
 import weakref
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -115,6 +115,15 @@ class VLLMEngine(JoiningEngine):
         api_key_env: the environment variable that holds the key, if the servers require one.
     """
 
+    capabilities = Capabilities(log_probs="kept")
+
+    @classmethod
+    def server_share(cls, options: Mapping[str, Any]) -> float:
+        """Return the share of the trainer's GPU that a served vLLM takes beside the trainer."""
+        if not options.get("serve") or options.get("gpus"):
+            return 0.0
+        return float((options.get("flags") or {}).get("gpu-memory-utilization", 0.9))
+
     def __init__(
         self,
         urls: Sequence[str] = (),
@@ -151,9 +160,8 @@ class VLLMEngine(JoiningEngine):
         self._python = find_python(python) if serve else ""
         self.concurrency = concurrency
         self._transfer = TRANSFERS[transfer]()
-        self.capabilities = Capabilities(
-            log_probs="kept", runs=self._runs(transfer, in_flight_updates, sleep)
-        )
+        runs = self._runs(transfer, in_flight_updates, sleep)
+        self.capabilities = replace(self.capabilities, runs=runs)
         self._timeout_s, self._hang_s, self._patience_s = timeout_s, hang_s, patience_s
         self._api_key_env = api_key_env
         self._weights_dir = weights_dir
