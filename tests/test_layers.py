@@ -18,6 +18,7 @@ LAYERS = (
     {"modules", "callbacks", "worlds"},
     {"curation", "search", "doctor"},
     {"evaluation", "view"},
+    {"protocols"},
     {"collect"},
     {"steps"},
     {"rollout", "data"},

@@ -36,10 +36,14 @@ def rollout_of(outputs: Any) -> Rollout | None:
 
 def finished_iterations(trainer: pl.Trainer, pl_module: pl.LightningModule) -> int:
     """Return the number of finished iterations: the module's counter, or the loop's without one."""
-    iteration = getattr(pl_module, "iteration", None)
-    if iteration is not None:
-        return int(iteration)
-    return trainer.fit_loop.epoch_loop.total_batch_idx + 1
+    counted = counted_iterations(pl_module)
+    return trainer.fit_loop.epoch_loop.total_batch_idx + 1 if counted is None else counted
+
+
+def counted_iterations(pl_module: pl.LightningModule) -> int | None:
+    """Return the iterations that a module has counted itself; None of one that counts none."""
+    iteration = getattr(pl_module, "iteration", None)  # a tensor: no protocol sees it
+    return None if iteration is None else int(iteration)
 
 
 def model_and_seed(pl_module: pl.LightningModule) -> str:

@@ -28,11 +28,12 @@ from lightning.pytorch.utilities import rank_zero_info
 from safetensors import SafetensorError
 from torch.utils._pytree import tree_leaves
 
-from r1lit.callbacks.base import finished_iterations, folder_of, run_folder
+from r1lit.callbacks.base import counted_iterations, finished_iterations, folder_of, run_folder
 from r1lit.callbacks.interruption import Interruption
 from r1lit.errors import check_at_least
 from r1lit.files import beside, naming, put_back, remove, replace_file, replace_json, replace_path
 from r1lit.policy.loading import torch_dtype
+from r1lit.protocols import Exports
 
 KEPT_BYTES = 2_000_000_000
 KEPT_SHARE = 0.05
@@ -149,7 +150,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Let a finished run go on if it has been given more iterations."""
         loops = checkpoint.get("loops", {}).get("fit_loop", {})
         progress = loops.get("epoch_loop.batch_progress")
-        data: Any = getattr(trainer, "datamodule", None)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
         if trainer.state.fn == TrainerFn.FITTING and progress is not None and data is not None:
             num_batches = len(data.train_dataloader())
             progress["is_last_batch"] = progress["current"]["ready"] >= num_batches
@@ -191,8 +192,8 @@ class IterationCheckpoint(ModelCheckpoint):
             return
         last = loop.batch_progress.is_last_batch or trainer.should_stop
         due = last or num_finished % self.every_n_iterations == 0
-        counted = int(getattr(pl_module, "iteration", num_finished))
-        if counted != num_finished:
+        counted = counted_iterations(pl_module)
+        if counted is not None and counted != num_finished:
             raise ValueError(
                 f"pl_module.iteration={counted}, but {num_finished} iterations are finished: the "
                 "module must count each iteration within training_step"
@@ -319,7 +320,7 @@ def refuse_full_disk(trainer: pl.Trainer, folder: Path) -> None:
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:
-    return bool(getattr(trainer, "fast_dev_run", False))
+    return bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
 
 
 def keep_copy(saved: Path, path: Path) -> None:
@@ -497,20 +498,22 @@ class ExportHuggingFace(Callback):
         self.export(trainer, pl_module)
 
     def export(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write ``pl_module.policy`` and ``pl_module.tokenizer`` to ``dirpath``.
+        """Write the policy and ``pl_module.tokenizer`` to ``dirpath``, further models beside it.
 
-        A module that has something to settle before does so in ``before_export``.
+        Raises:
+            ValueError: if the module has nothing to export.
         """
-        settle = getattr(pl_module, "before_export", None)
-        if settle is not None:
-            settle()
-        self._write(trainer, pl_module, "policy", self.dirpath)
-        if hasattr(pl_module, "critic"):
-            self._write(trainer, pl_module, "critic", self.dirpath.with_name("critic"))
+        if not isinstance(pl_module, Exports):
+            raise ValueError(
+                f"ExportHuggingFace needs a module with exported(); {type(pl_module).__name__} has"
+                " none: remove the callback"
+            )
+        for name, model in pl_module.exported().items():
+            folder = self.dirpath if name == "policy" else self.dirpath.with_name(name)
+            self._write(trainer, pl_module, name, model, folder)
         trainer.strategy.barrier("ExportHuggingFace")
 
-    def _write(self, trainer: pl.Trainer, module: Any, name: str, folder: Path) -> None:
-        model = getattr(module, name)
+    def _write(self, trainer: pl.Trainer, module: Any, name: str, model: Any, folder: Path) -> None:
         weights = None
         if isinstance(trainer.strategy, ModelParallelStrategy):
             weights = model.gather()

@@ -25,6 +25,7 @@ from r1lit.callbacks.base import (
 from r1lit.errors import check_at_least
 from r1lit.files import Record, append_records, keep_records, replace_json
 from r1lit.metrics.reflection import REFLECTION_WORDS
+from r1lit.protocols import ReportsRewards
 
 
 class CurveWriter(Callback):
@@ -245,7 +246,7 @@ def _count(value: float | None) -> int | None:
 
 
 def _reward_report(pl_module: pl.LightningModule) -> Record:
-    report = getattr(pl_module, "reward_report", None)
+    report = pl_module.reward_report if isinstance(pl_module, ReportsRewards) else None
     return {} if report is None else {"reward_model": report}
 
 
@@ -275,7 +276,7 @@ class RewardFigure(Callback):
         Raises:
             ValueError: if the module is no reward model.
         """
-        if not hasattr(pl_module, "reward_report"):
+        if not isinstance(pl_module, ReportsRewards):
             raise ValueError(
                 f"RewardFigure: {type(pl_module).__name__} reports on no reward model; RewardModule"
                 " does"

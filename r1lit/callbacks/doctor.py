@@ -14,12 +14,14 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch import Callback
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from r1lit.batches import Rollout, TokenValues
 from r1lit.callbacks.base import finished_iterations, order_callbacks, rollout_of, run_folder
 from r1lit.callbacks.curves import CurveWriter
 from r1lit.errors import check_at_least
 from r1lit.files import Record, append_records, keep_records
+from r1lit.protocols import LearnsFromRewards, ReportsRewards, RollsOut
 
 if TYPE_CHECKING:
     from r1lit.doctor.rules import Finding
@@ -70,10 +72,10 @@ class Doctor(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Remember some of the weights; of a resumed run, what was found before."""
-        learns = hasattr(pl_module, "objective") and hasattr(pl_module, "policy")
+        learns = isinstance(pl_module, LearnsFromRewards | ReportsRewards)
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         writes = any(isinstance(callback, CurveWriter) for callback in callbacks)
-        trial = getattr(trainer, "fast_dev_run", False)
+        trial = trainer.fast_dev_run  # type: ignore[attr-defined]
         self._folder = run_folder(trainer) if learns and writes and not trial else None
         if self._folder is None:
             return
@@ -144,7 +146,7 @@ class Doctor(Callback):
 
     def _gain(self, trainer: pl.Trainer, module: Any, rollout: Rollout) -> Record:
         """Return ``gain``, and of how many tokens it is; nothing where it is not measured."""
-        if not self.num_responses or not hasattr(module, "first_token_values"):
+        if not self.num_responses or not isinstance(module, RollsOut):
             return {}
         if module.sampling.top_p < 1 or module.sampling.top_k:  # sampled among fewer tokens
             return {}
@@ -175,10 +177,10 @@ def gain_of(rollout: Rollout, tokens: TokenValues) -> Record:
 @torch.no_grad()
 def sampled(module: Any) -> dict[str, Tensor]:
     """Return some numbers of each tensor that is meant to be trained: an adapter's own, or all."""
-    alone = getattr(module, "adapter", None) is not None
+    alone = module.adapter is not None
     found = {}
     for name, weight in module.policy.named_parameters():
-        local = getattr(weight, "to_local", lambda weight=weight: weight)()
+        local = weight.to_local() if isinstance(weight, DTensor) else weight
         if local.numel() and (weight.requires_grad or not alone):
             step = max(1, local.numel() // NUMBERS)
             kind = "matrix" if weight.dim() > 1 else "other"

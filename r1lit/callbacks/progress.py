@@ -19,6 +19,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from r1lit.callbacks import keys
 from r1lit.callbacks.base import finished_iterations, order_callbacks, run_folder
 from r1lit.callbacks.checkpoints import IterationCheckpoint
+from r1lit.protocols import CountsIterations
 
 _SHOWN = (
     ("acc", f"train/{keys.REWARD_ACCURACY}", "{:.2f}"),
@@ -297,8 +298,8 @@ class LastLines(Callback):
         summary = f"Finished after {finished} iterations"
         if not self._trained:
             summary = f"Nothing to train, {finished} iterations were made before"
-        data: Any = getattr(trainer, "datamodule", None)
-        in_epochs = getattr(data, "num_iterations", None) is None
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        in_epochs = not isinstance(data, CountsIterations) or data.num_iterations is None
         key = "trainer.max_epochs" if in_epochs else "data.num_iterations"
         go_on = MORE.format(key)
         total, stopped = _num_iterations(trainer), stopped_by(trainer)
@@ -338,7 +339,7 @@ class LastLines(Callback):
         folder = run_folder(trainer)
         if not trainer.is_global_zero or folder is None:
             return
-        if getattr(trainer, "fast_dev_run", False):
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
             print(f"{summary} of a trial; it has no run folder", file=sys.stderr, flush=True)
             return
         names = [name for name in SHOWN if (folder / name).exists()]

@@ -29,6 +29,7 @@ from r1lit.data import R1DataModule
 from r1lit.environments import ChatTurns
 from r1lit.evaluation.run_folder import RunFolder, commit, versions
 from r1lit.files import remove
+from r1lit.protocols import WritesResponses
 from r1lit.text.prompts import Conversation
 
 FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
@@ -91,7 +92,7 @@ class RejectionSampling(Callback):
             ValueError: if the module writes no responses to a folder, or a filter's data are
                 missing.
         """
-        if stage == "predict" and not isinstance(getattr(pl_module, "folder", None), RunFolder):
+        if stage == "predict" and not isinstance(pl_module, WritesResponses):
             raise ValueError(
                 f"callbacks: RejectionSampling curates what r1lit.modules.EvaluationModule"
                 f" generated, and the model is {type(pl_module).__name__}"
@@ -118,7 +119,7 @@ class RejectionSampling(Callback):
             )
 
     def _curate(self, trainer: pl.Trainer, module: Any) -> None:
-        data = getattr(trainer, "datamodule", None)
+        data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, R1DataModule), "the evaluation has checked it"
         run: RunFolder = module.folder
         folder = Path(self.dirpath) if self.dirpath else run.path

@@ -12,10 +12,17 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from r1lit.batches import PromptBatch, Rollout, TokenValues
-from r1lit.callbacks.base import finished_iterations, folder_of, rollout_of, split_of
+from r1lit.callbacks.base import (
+    counted_iterations,
+    finished_iterations,
+    folder_of,
+    rollout_of,
+    split_of,
+)
 from r1lit.errors import check_at_least
 from r1lit.evaluation.records import response_record
 from r1lit.files import Record, append_records, keep_records
+from r1lit.protocols import RollsOut
 from r1lit.text.scored_text import pieces
 
 
@@ -100,7 +107,7 @@ class ResponseTable(Callback):
         self._num_problems_written = 0
         split = split_of(trainer)
         if split != "val" and trainer.is_global_zero:
-            again = (split, int(getattr(pl_module, "iteration", 0)))
+            again = (split, (counted_iterations(pl_module) or 0))
             if self.path.exists():
                 keep_records(self.path, lambda line: (line["split"], line["iteration"]) != again)
 
@@ -132,7 +139,7 @@ class ResponseTable(Callback):
         if rollout is None or trainer.sanity_checking:
             return
         num_problems = self._problems_left(rollout.num_prompts)
-        iteration = int(getattr(pl_module, "iteration", 0))
+        iteration = counted_iterations(pl_module) or 0
         num, tokenizer = num_problems * rollout.group_size, getattr(pl_module, "tokenizer", None)
         lines = records(rollout, iteration, split_of(trainer), num, tokenizer)
         self._add_tokens(lines, rollout, outputs, pl_module)
@@ -150,8 +157,8 @@ class ResponseTable(Callback):
         return max(0, min(num_prompts, self.num_problems - self._num_problems_written))
 
     def _want_tokens(self, pl_module: pl.LightningModule, num_rows: int) -> None:
-        if self.tokens and hasattr(pl_module, "num_token_rows"):  # a module that rolls out
-            pl_module.num_token_rows = num_rows  # type: ignore[assignment]
+        if self.tokens and isinstance(pl_module, RollsOut):
+            pl_module.num_token_rows = num_rows
 
     def _add_tokens(
         self, lines: list[Record], rollout: Rollout, outputs: Any, pl_module: Any

@@ -20,6 +20,7 @@ from r1lit.callbacks.progress import last_checkpoint
 from r1lit.errors import import_path
 from r1lit.files import replace_file
 from r1lit.policy.source import ModelSource, policy_fingerprint
+from r1lit.protocols import MayChange
 
 COMPARED = ("model", "data")
 MAY_CHANGE_ON_RESUME = {
@@ -57,11 +58,11 @@ class RunConfig(SaveConfigCallback):
         self._fitting = stage == "fit"
         self._of_optimiser = False
         self._may_change = bool(getattr(self.config, "resume_changed", False))
-        self._trial = bool(getattr(trainer, "fast_dev_run", False))
+        self._trial = bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
         if self._fitting and not self._trial and not getattr(self.config, "ckpt_path", None):
             refuse_used_folder(trainer)
-        data: Any = getattr(trainer, "datamodule", None)
-        if self._fitting and self._may_change and hasattr(data, "accepts_changed_data"):
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        if self._fitting and self._may_change and isinstance(data, MayChange):
             data.accepts_changed_data = True
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.utilities import rank_zero_warn
 
-from r1lit.callbacks.base import finished_iterations, order_callbacks, rollout_of
+from r1lit.callbacks.base import (
+    counted_iterations,
+    finished_iterations,
+    order_callbacks,
+    rollout_of,
+)
 from r1lit.errors import check_at_least
+from r1lit.protocols import RefreshesReference
 
 RARELY = 0.05
 
@@ -46,7 +52,7 @@ class EvaluateFirst(Callback):
         """Evaluate, unless iterations have been made."""
         self._before_last(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready)
         epoch_loop = trainer.fit_loop.epoch_loop
-        resumed = epoch_loop.total_batch_idx >= 0 or int(getattr(pl_module, "iteration", 0)) > 0
+        resumed = epoch_loop.total_batch_idx >= 0 or bool(counted_iterations(pl_module))
         if resumed or not trainer.enable_validation:
             return
         connector = trainer._logger_connector
@@ -119,7 +125,7 @@ class ReferenceRefresh(Callback):
         """
         if stage != "fit":
             return
-        if not callable(getattr(pl_module, "refresh_reference", None)):
+        if not isinstance(pl_module, RefreshesReference):
             raise ValueError(
                 f"ReferenceRefresh needs a module with refresh_reference(); "
                 f"{type(pl_module).__name__} has none: remove the callback"
@@ -127,7 +133,7 @@ class ReferenceRefresh(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Warn if there is no reference, now that ``configure_model`` has run."""
-        if getattr(pl_module, "reference", None) is None:
+        if pl_module.reference is None:
             rank_zero_warn(
                 "ReferenceRefresh does nothing: objective.beta: 0 leaves out the KL term, so there"
                 " is no reference"
@@ -142,7 +148,7 @@ class ReferenceRefresh(Callback):
         batch_idx: int,
     ) -> None:
         """Refresh when the number of finished iterations is a multiple of n."""
-        if getattr(pl_module, "reference", None) is None:
+        if pl_module.reference is None:
             return
         if finished_iterations(trainer, pl_module) % self.every_n_iterations == 0:
-            pl_module.refresh_reference()  # type: ignore[operator]
+            cast(RefreshesReference, pl_module).refresh_reference()

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from r1lit.batches import Response, Rollout
 from r1lit.callbacks.base import rollout_of
 from r1lit.problems import Problem, Verdict
+from r1lit.protocols import HasProblems, HasRewards, LearnsFromRewards
 from r1lit.rewards import RewardFunction, score
 from r1lit.user_code import OwnCodeError
 
@@ -46,10 +47,10 @@ class StartChecks(Callback):
         """
         module: Any = pl_module
         if stage == "fit" and self.plan is not None:
-            prompts = getattr(getattr(trainer, "datamodule", None), "prompt_ids", {})
+            data = trainer.datamodule  # type: ignore[attr-defined]
+            prompts = data.prompt_ids if isinstance(data, HasProblems) else {}
             self.plan(max((len(p) for own in prompts.values() for p in own), default=None))
-        is_rewarded = getattr(module, "rewards", None) and hasattr(module, "objective")
-        if stage != "fit" or not is_rewarded:
+        if stage != "fit" or not (isinstance(module, LearnsFromRewards) and module.rewards):
             return
         if module.sampling.temperature == 0:
             raise ValueError(
@@ -64,13 +65,14 @@ class StartChecks(Callback):
         Raises:
             ValueError: naming the reward function and what it returned.
         """
-        data: Any = getattr(trainer, "datamodule", None)
-        problems = getattr(data, "problems", {}).get("train", ())
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        problems = data.problems.get("train", ()) if isinstance(data, HasProblems) else ()
         if not problems:
             return
         warn_of_same_prompts(problems, data.prompt_ids["train"])
         warn_of_environments(problems, data)
-        try_rewards(getattr(pl_module, "rewards", ()), problems)
+        if isinstance(pl_module, HasRewards):
+            try_rewards(pl_module.rewards, problems)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
@@ -87,7 +89,7 @@ def warn_of_divisor(module: Any) -> None:
     divisor = getattr(module.objective, "max_tokens", None)
     if not divisor:
         return
-    longest = max(module.sampling.max_tokens, *getattr(module, "max_tokens_from", {}).values(), 0)
+    longest = max(module.sampling.max_tokens, *module.max_tokens_from.values(), 0)
     factor = divisor / longest
     if not 1 / FAR <= factor <= FAR:
         rank_zero_warn(

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -41,6 +42,7 @@ from r1lit.modules.sharding import (
 from r1lit.modules.speed import speed_metrics
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, check_adapter
+from r1lit.policy.policy import ModelWrapper
 
 
 class PolicyModule(LightningModule):
@@ -65,6 +67,9 @@ class PolicyModule(LightningModule):
 
     iteration: Tensor
     policy: Any
+    """The policy's weights; None until ``configure_model``."""
+    reference: Any
+    """The reference policy; None where nothing reads one."""
     reference_in_loss = False
     """Whether the policy's loss has a term of the reference, which it computes with first."""
     _auto_class: Any = AutoModelForCausalLM
@@ -96,6 +101,7 @@ class PolicyModule(LightningModule):
         self.seed = seed
         self._make_optimizer = optimizer or torch.optim.AdamW
         self._make_lr_scheduler = lr_scheduler
+        self.policy = self.reference = None
         self._saved_groups: list[Any] = []
         self.loading = {"gradient_checkpointing": gradient_checkpointing, "sharded": False}
         self.register_buffer("iteration", torch.tensor(0))
@@ -124,7 +130,7 @@ class PolicyModule(LightningModule):
     @property
     def data(self) -> Any:
         """The trainer's data module, or None where loaders were given without one."""
-        return getattr(self.trainer, "datamodule", None)
+        return self.trainer.datamodule  # type: ignore[attr-defined]
 
     @property
     def is_alone(self) -> bool:
@@ -138,7 +144,7 @@ class PolicyModule(LightningModule):
 
     def configure_model(self) -> None:
         """Load what is trained, and what is as large, once; shard it where the strategy does."""
-        if hasattr(self, "policy"):
+        if self.policy is not None:
             return
         self.loading["sharded"] = is_sharding(self.trainer.strategy)
         with torch.random.fork_rng(devices=[]):
@@ -156,6 +162,14 @@ class PolicyModule(LightningModule):
 
     def _copy_policy(self) -> None:
         """Make further models, for a subclass that has some."""
+
+    def before_export(self) -> None:
+        """Put into the policy's configuration what its use needs, for a subclass that has some."""
+
+    def exported(self) -> dict[str, ModelWrapper]:
+        """Return the models that are written at the end of a run, by their names."""
+        self.before_export()
+        return {"policy": self.policy}
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser, and its scheduler if there is one, each in a list.
@@ -188,7 +202,7 @@ class PolicyModule(LightningModule):
     @property
     def adapter(self) -> Adapter | None:
         """The adapter that is trained alone, if there is one."""
-        return getattr(self.policy, "adapter", None)
+        return None if self.policy is None else self.policy.adapter
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put in a digest of what an adapter leaves as it is; see ``skip_frozen_weights``."""
@@ -369,7 +383,8 @@ def refuse_non_finite(module: Any, what: str, value: float) -> None:
     """Raise a ValueError that says where to resume from, if a number of an update is not finite."""
     if math.isfinite(value):
         return
-    saved = getattr(module.trainer.checkpoint_callback, "last_model_path", "")
+    callback = module.trainer.checkpoint_callback
+    saved = callback.last_model_path if isinstance(callback, ModelCheckpoint) else ""
     resume = f"resume from {saved}, which is intact" if saved else "no checkpoint was written"
     raise ValueError(
         f"the {what} is {value} at iteration {int(module.iteration)}; update"

@@ -39,7 +39,7 @@ from r1lit.policy.source import policy_fingerprint
 from r1lit.problems import Problem
 from r1lit.rewards import Format, LanguageConsistency, RewardFunction, check_rewards
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, Request, RolloutEngine, Sampling
-from r1lit.rollout.episodes import playing
+from r1lit.rollout.episodes import with_environments
 from r1lit.search import Query, Search
 from r1lit.text.prompts import CHAT
 from r1lit.verifiers import DefaultVerifiers, Grader, check_gold_answers
@@ -81,7 +81,7 @@ class EvaluationModule(LightningModule):
         seed: of responses and intervals; the command line links it to ``seed_everything``.
     """
 
-    policy: Policy
+    policy: Policy | None
 
     def __init__(
         self,
@@ -116,6 +116,7 @@ class EvaluationModule(LightningModule):
         self.by = list(by or ())
         self.rating = rating
         self.judge = judge
+        self.policy = None
         self.seed = seed
         self.dirpath = dirpath
         self._folder: RunFolder | None = None
@@ -195,28 +196,27 @@ class EvaluationModule(LightningModule):
         self.engine.check(self.model_spec(), longest, self.sampling.max_tokens)
         if self.search is not None:
             self.search.check(self.engine, self.sampling, self.tokenizer)
-        playing(self.engine, self._data())
+        self._playing_engine()
         if self.search is not None and any(problem.environment for problem in part.problems):
             raise ValueError("search: it makes responses of one turn; set it to null")
         check_gold_answers(self.grader, part.problems, key)
 
     def configure_model(self) -> None:
         """Load the policy, once, where the engine needs it, and bind the engine to it."""
-        if self._decodes_here and not hasattr(self, "policy"):
+        if self._decodes_here and self.policy is None:
             self.policy = load_policy(self.source).eval()
         self.engine.bind(self.model_spec())
-        if self.search is None and not getattr(self._data(), "environments", None):
+        if self.search is None and not self._data().environments:
             num_responses = sum(len(part.problems) * part.num_samples for part in self._parts)
             self.engine.expect(num_responses, self.sampling.max_tokens)
 
     def model_spec(self) -> ModelSpec:
         """Return the model that the responses are of."""
-        policy, config = getattr(self, "policy", None), self.policy_config
         return ModelSpec(
             name=self.source.path,
             tokenizer=self.tokenizer,
-            policy=policy,
-            config=config,
+            policy=self.policy,
+            config=self.policy_config,
             turn_end=self._data().prompts.turn_end(self.tokenizer),
         )
 
@@ -224,11 +224,15 @@ class EvaluationModule(LightningModule):
     def _decodes_here(self) -> bool:
         return self.engine.capabilities.needs_policy
 
+    def _playing_engine(self) -> RolloutEngine:
+        data = self._data()
+        return with_environments(self.engine, data.environments, data.turns, data.limits)
+
     def _split(self) -> str:
         return "test" if self.trainer.testing else "predict"
 
     def _data(self) -> Any:
-        data = getattr(self.trainer, "datamodule", None)
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
         if data is None:
             raise ValueError("data: an evaluation needs a data module, r1lit.data.R1DataModule")
         return data
@@ -300,7 +304,7 @@ class EvaluationModule(LightningModule):
         with bar, ResponseWriter(responses, self.grader, metrics, self.tokenizer, bar) as writer:
             stream_responses(
                 queries,
-                engine=playing(self.engine, self._data()),
+                engine=self._playing_engine(),
                 search=self.search,
                 sampling=self.sampling,
                 seed=self.seed,

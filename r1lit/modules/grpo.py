@@ -31,7 +31,9 @@ from r1lit.objectives import LossInputs, Objective, Term
 from r1lit.objectives.mismatch import MISMATCH_METRICS, Mismatch
 from r1lit.objectives.terms import divisor
 from r1lit.policy import LogProbs, ModelSource, Responses, is_packed
+from r1lit.policy.policy import ModelWrapper
 from r1lit.policy.reference import make_reference, refresh_reference
+from r1lit.protocols import LearnsPassRates, MayChange
 from r1lit.rewards import Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.rollout.model_inputs import model_inputs
@@ -158,12 +160,17 @@ class GRPOModule(RolloutModule):
             self.reference = make_reference(self.policy)
         for step in self.learning_steps:
             for name, model in step.models(self).items():
-                if hasattr(self, name):
+                if hasattr(self, name):  # any attribute: it would be replaced
                     raise ValueError(
                         f"model.steps: {type(step).__name__} names a model {name!r}, which the"
                         " module has already; give it another name"
                     )
                 setattr(self, name, model)  # as a child: sharded, and in checkpoints
+
+    def exported(self) -> dict[str, ModelWrapper]:
+        """Return the policy, and those of steps' models that are of use after a run."""
+        names = (name for step in self.learning_steps for name in step.exports)
+        return super().exported() | {name: getattr(self, name) for name in names}
 
     def configure_optimizers(self) -> tuple[list[Any], list[Any]]:
         """Return the policy's optimiser and those of steps, in their order; and schedulers."""
@@ -226,8 +233,9 @@ class GRPOModule(RolloutModule):
             **timings.metrics(),
             **collected.metrics,
         }
-        if getattr(self.data, "difficulty", None) is not None:
-            metrics |= self.data.learn(batch.iteration, collected.sampled)
+        data = self.data
+        if isinstance(data, LearnsPassRates) and data.difficulty is not None:
+            metrics |= data.learn(batch.iteration, collected.sampled)
         return collected.rollout, metrics
 
     def update(
@@ -407,7 +415,8 @@ class GRPOModule(RolloutModule):
             for name, state in checkpoint.get(key, {}).items():
                 if name in parts:
                     parts[name].load(state)
-        if not getattr(self.data, "accepts_changed_data", False):
+        data = self.data
+        if not (isinstance(data, MayChange) and data.accepts_changed_data):
             self.collector.load(checkpoint.get(PENDING, {}))
 
     def _with_state(self) -> dict[str, dict[str, Any]]:

@@ -323,7 +323,7 @@ class ProcessRewardModule(RewardModule):
 
     def setup(self, stage: str) -> None:
         """Check that the data has labelled steps."""
-        if self.data is not None and not getattr(self.data, "labels_steps", False):
+        if self.data is not None and not self.data.labels_steps:
             raise ValueError(
                 "data: ProcessRewardModule learns from labelled steps, r1lit.data.TableSteps;"
                 " RewardModule learns from pairs and labelled responses"

@@ -25,6 +25,7 @@ from r1lit.modules.sharding import whole_weights
 from r1lit.modules.token_values import token_values
 from r1lit.modules.updates import micro_batches
 from r1lit.policy import ModelSource, Policy, load_policy
+from r1lit.protocols import HasEnvironments, HasProblems
 from r1lit.rewards import Reward, as_reward, check_rewards
 from r1lit.rollout import InProcessEngine, ModelSpec, RolloutEngine, Sampling, check_trains
 from r1lit.rollout.worker import RolloutWorker, Timings
@@ -113,11 +114,11 @@ class RolloutModule(PolicyModule):
     def model_spec(self) -> ModelSpec:
         """Return the model that rollouts are of, without its weights before they are loaded."""
         root = Path(self.trainer.default_root_dir)
-        prompts = getattr(self.data, "prompts", None)
+        prompts = self.data.prompts if isinstance(self.data, HasProblems) else None
         return ModelSpec(
             name=self.source.path,
             tokenizer=self.tokenizer,
-            policy=getattr(self, "policy", None),
+            policy=self.policy,
             config=self.policy_config,
             # the working directory stands for none
             folder=None if root.resolve() == Path.cwd() else root,
@@ -194,11 +195,12 @@ class RolloutModule(PolicyModule):
 
     def playing_engine(self) -> RolloutEngine:
         """Return the engine, or what plays episodes with it where the data have environments."""
-        if not getattr(self.data, "environments", None):
+        data = self.data
+        if not (isinstance(data, HasEnvironments) and data.environments):
             return self.engine
-        from r1lit.rollout.episodes import playing
+        from r1lit.rollout.episodes import with_environments
 
-        return playing(self.engine, self.data)
+        return with_environments(self.engine, data.environments, data.turns, data.limits)
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
         """Return what collects rollouts, its engine at the policy's present weights."""

@@ -13,6 +13,7 @@ from r1lit.modules.rollouts import RolloutModule
 from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.supervised_losses import LossAccumulator
 from r1lit.policy import CrossEntropy, ModelSource
+from r1lit.protocols import HasDocuments
 from r1lit.rewards import Accuracy, Reward
 from r1lit.rollout import RolloutEngine, Sampling
 from r1lit.supervised_batches import PackedRows
@@ -60,8 +61,8 @@ class SFTModule(RolloutModule):
 
     def setup(self, stage: str) -> None:
         """Refuse data without documents, and a batch plan that cannot be."""
-        sources = getattr(self.data, "document_sources", None)
-        if stage == "fit" and type(self) is SFTModule and sources and not sources["train"]:
+        data = self.data if stage == "fit" and type(self) is SFTModule else None
+        if isinstance(data, HasDocuments) and not data.document_sources["train"]:
             raise ValueError(
                 "data.documents: null, but SFTModule trains on documents; problems (data.train) are"
                 " for GRPOModule"

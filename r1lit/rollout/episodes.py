@@ -461,20 +461,25 @@ class EpisodeEngine(RolloutEngine):
             ) from last.error
 
 
-def playing(engine: RolloutEngine, data: Any) -> RolloutEngine:
-    """Return ``engine``, or what plays episodes with it where the data module has environments.
+def with_environments(
+    engine: RolloutEngine,
+    environments: Mapping[str, Environment],
+    turns: TurnFormat,
+    limits: TurnLimits,
+) -> RolloutEngine:
+    """Return ``engine``, or what plays episodes with it where there are environments.
 
     Raises:
         ValueError: if the engine returns no tokens to go on from.
     """
-    if not getattr(data, "environments", None):
+    if not environments:
         return engine
     if not engine.capabilities.tokens:
         raise ValueError(
             f"engine: {type(engine).__name__} returns no token ids, which turns are appended to;"
             " use r1lit.rollout.InProcessEngine"
         )
-    return EpisodeEngine(engine, data.environments, data.turns, data.limits)
+    return EpisodeEngine(engine, environments, turns, limits)
 
 
 class Steps:

@@ -170,8 +170,11 @@ class Step(ABC):
 class LearningStep(Step):
     """A step with models of its own, each trained by an optimiser of its own, such as a critic.
 
-    The module registers its models, so that they are sharded and checkpointed.
+    The module registers its models, so that they are sharded and checkpointed. Those that
+    ``exports`` names are written beside the policy at the end of a run.
     """
+
+    exports: tuple[str, ...] = ()
 
     @abstractmethod
     def models(self, run: Run) -> dict[str, ModelWrapper]:

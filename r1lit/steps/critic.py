@@ -58,6 +58,7 @@ class Critic(LearningStep):
     writes = ("value_BT",)
 
     held = HeldModels(trained=1)
+    exports = ("critic",)
 
     def __init__(
         self,

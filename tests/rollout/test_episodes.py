@@ -24,7 +24,7 @@ from r1lit.rollout import (
     Request,
     Sampling,
 )
-from r1lit.rollout.episodes import EpisodeEngine, playing
+from r1lit.rollout.episodes import EpisodeEngine, with_environments
 from r1lit.rollout.left_out import leave_out_groups
 from r1lit.rollout.observations import MARK
 from r1lit.rollout.request import texts_of
@@ -386,12 +386,11 @@ def test_a_checkpoint_keeps_all_of_an_episode(model):
 
 
 def test_an_engine_without_tokens_is_refused(model):
-    data = type("Data", (), {"environments": {"echo": Echoes()}, "turns": TURNS})
     engine = InProcessEngine()
-    assert playing(engine, object()) is engine
+    assert with_environments(engine, {}, TURNS, TurnLimits()) is engine
     engine.capabilities = Capabilities(tokens=False)
     with pytest.raises(ValueError, match="engine: InProcessEngine returns no token ids"):
-        playing(engine, data)
+        with_environments(engine, {"echo": Echoes()}, TURNS, TurnLimits())
 
 
 class Patches(Environment):
