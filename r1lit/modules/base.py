@@ -72,6 +72,10 @@ class PolicyModule(LightningModule):
     """The reference policy; None where nothing reads one."""
     reference_in_loss = False
     """Whether the policy's loss has a term of the reference, which it computes with first."""
+    updates_per_iteration = 1
+    """Updates of the policy that an iteration makes, as planned."""
+    is_fresh = True
+    """Whether a rollout is of the weights as they are before its iteration's updates."""
     _auto_class: Any = AutoModelForCausalLM
 
     def __init__(
@@ -197,7 +201,7 @@ class PolicyModule(LightningModule):
         check_optimizers(self)
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.fall_over(updates_of_run(self))
+                config.scheduler.fall_over(updates_of_run(self.trainer, self.updates_per_iteration))
 
     @property
     def adapter(self) -> Adapter | None:

@@ -138,6 +138,7 @@ class GRPOModule(RolloutModule):
                 num_inner_epochs=self.num_inner_epochs,
                 world_size=self.trainer.world_size,
             )
+            self.updates_per_iteration = self.plan.updates_per_iteration
 
     @property
     def learning_steps(self) -> list[LearningStep]:
@@ -145,7 +146,7 @@ class GRPOModule(RolloutModule):
         return [step for step in self.steps if isinstance(step, LearningStep)]
 
     @property
-    def is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:  # type: ignore[override]
         """Whether rollouts are of the weights as they are before their iteration's updates."""
         return self.collector.is_fresh
 
@@ -392,7 +393,8 @@ class GRPOModule(RolloutModule):
 
     def has_iteration(self, iteration: int) -> bool:
         """Return whether the run goes on to an iteration."""
-        return iteration * self.plan.updates_per_iteration < updates_of_run(self)
+        num_updates = iteration * self.updates_per_iteration
+        return num_updates < updates_of_run(self.trainer, self.updates_per_iteration)
 
     def batch_of(self, iteration: int) -> PromptBatch:
         """Return the prompts of an iteration, before its turn has come."""

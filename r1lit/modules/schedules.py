@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -51,13 +51,11 @@ class CosineOverRun(LRScheduler):
         return [rate * share for rate in self.base_lrs]
 
 
-def updates_of_run(module: LightningModule) -> float:
+def updates_of_run(trainer: Trainer, per_iteration: int) -> float:
     """Return the updates of the whole run, which the data, ``max_epochs`` and ``max_steps`` decide.
 
     Infinity if nothing ends it.
     """
-    plan = getattr(module, "plan", None)
-    an_iteration = 1 if plan is None else plan.updates_per_iteration
-    epochs, steps = module.trainer.max_epochs or -1, module.trainer.max_steps
-    updates = module.trainer.num_training_batches * an_iteration * epochs
+    epochs, steps = trainer.max_epochs or -1, trainer.max_steps
+    updates = trainer.num_training_batches * per_iteration * epochs
     return min(count for count in (updates, steps, math.inf) if count >= 0)

@@ -104,6 +104,9 @@ class TinyModule(pl.LightningModule):
         self.register_buffer("reference", torch.tensor(0.5))
         self.num_train, self.num_val, self.group_size = num_train, num_val, group_size
 
+    def exported(self) -> dict[str, Any]:
+        return {"policy": self.policy}
+
     def refresh_reference(self) -> None:
         self.reference = self.weight.detach().clone()
 
