@@ -87,7 +87,7 @@ class Response:
     ``num_tokens`` counts response tokens including EOS; ``num_environment_tokens`` of them were not
     sampled but written by an environment. ``finished`` is false when the response was cut at the
     token limit. ``version`` is that of the sampling weights, at its first token if they changed, in
-    updates, if the engine reports it.
+    updates, if the engine reports it. ``group`` is the number of its prompt in a rollout.
     """
 
     text: str
@@ -98,6 +98,16 @@ class Response:
     version: int | None = None
     num_environment_tokens: int = 0
     transcript: Transcript | None = None
+    group: int | None = None
+
+    @property
+    def group_id(self) -> int | str:
+        """What the responses of its group have in common, and no others.
+
+        A problem may come twice in one rollout, so in one it is the group's number; outside of a
+        rollout, the problem's ``uid``.
+        """
+        return self.problem.uid if self.group is None else self.group
 
     @property
     def num_sampled(self) -> int:

@@ -223,7 +223,12 @@ class Refused:
             self._class(where, bases, value)
         elif isinstance(value, str) and may_be_class:
             self._class(where, bases, {"class_path": value})
-        raise ValueError(f"{where}: {value!r} is not {_words(kinds)}")
+        whole = (
+            f"; give it whole, as --{where} '[…]'"
+            if any(get_origin(one) is list for one in kinds)
+            else ""
+        )
+        raise ValueError(f"{where}: {value!r} is not {_words(kinds)}{whole}")
 
     def _class(self, where: str, bases: list[Any], value: dict[str, Any]) -> None:
         """Check a class and its arguments."""

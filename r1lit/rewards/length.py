@@ -70,7 +70,7 @@ class GroupLength(RewardFunction):
         lambda = 0.5 - (n - min) / (max - min);   lambda if right, min(0, lambda) if not
 
     and 0 for all where max = min. Of right responses with 10, 15 and 20 tokens the rewards are 0.5,
-    0 and -0.5. The responses to a problem are those with equal ``uid``.
+    0 and -0.5. The responses to a problem are a group's, ``Response.group_id``.
 
     Args:
         weight: multiplies its numbers in the sum of rewards.
@@ -80,10 +80,10 @@ class GroupLength(RewardFunction):
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         """Return one number a response."""
-        lengths: dict[str, list[int]] = {}
+        lengths: dict[int | str, list[int]] = {}
         for response in responses:
-            lengths.setdefault(response.problem.uid, []).append(response.num_sampled)
-        return [self._value(response, lengths[response.problem.uid]) for response in responses]
+            lengths.setdefault(response.group_id, []).append(response.num_sampled)
+        return [self._value(response, lengths[response.group_id]) for response in responses]
 
     def _value(self, response: Response, lengths: list[int]) -> float:
         shortest, longest = min(lengths), max(lengths)

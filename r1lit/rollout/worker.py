@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -156,7 +156,8 @@ class RolloutWorker:
     ) -> Rollout:
         """Wait for the verdicts, and put the rollout together."""
         started = time.perf_counter()
-        responses = grading.finish(completions)
+        graded = enumerate(grading.finish(completions))
+        responses = tuple(replace(r, group=row // batch.group_size) for row, r in graded)
         rewards, total = score(self.rewards, responses, iteration if self.training else None)
 
         def per_group(values: Sequence[float]) -> Tensor:

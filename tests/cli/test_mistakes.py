@@ -200,6 +200,7 @@ MISTAKES: dict[str, Mistake] = {
     "no rewards": Mistake(model(rewards=[]), ("rewards", "at least one")),
     "rewards of one name": Mistake(model(rewards=[{"class_path": "r1lit.rewards.Accuracy"}] * 2), ("rewards", "accuracy", "two")),
     "weight without end": Mistake(reward("r1lit.rewards.Accuracy", weight=float("inf")), ("weight", "inf", "accuracy")),
+    "one key of a list's entry": said("--model.steps.min_std", "0.45", words=("model.steps", "min_std", "give it whole, as --model.steps '[")),
     "a reward's unknown key": Mistake(reward("r1lit.rewards.Accuracy", wight=1.0), ("rewards.wight", "weight?")),
     "a reward that crashes": Mistake(reward("cli.test_mistakes.Broken"), ("reward function 'broken'", "ZeroDivisionError", "test_mistakes.py")),
     "a reward too few": Mistake(reward("cli.test_mistakes.TooFew"), ("too_few", "1 rewards", "2 responses")),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tiny import model
+from tiny import data, model
 
 from r1lit.batches import Response
 
@@ -18,6 +18,14 @@ SHORT = {"trainer": {"limit_val_batches": 0}, "data": {"init_args": {"num_iterat
 
 def num_letters(responses: Sequence[Response], per: int = 1) -> list[float]:
     return [len(response.text) / per for response in responses]
+
+
+GROUPS: list[list[int | str]] = []
+
+
+def groups(responses: Sequence[Response]) -> list[float]:
+    GROUPS.append([response.group_id for response in responses])
+    return [0.0] * len(responses)
 
 
 def forgetful(responses: Sequence[Response]) -> None:
@@ -40,6 +48,14 @@ def test_a_plain_function_is_trained_on_logged_and_saved(fit, tmp_path: Path):
     assert spec["class_path"].endswith(".num_letters")
     assert spec["init_args"] == {"per": 10, "weight": 0.5}
     assert cli.model.rewards[0].weight == 0.5
+
+
+def test_responses_know_their_group_although_problems_come_twice(fit):
+    twice = SHORT | data(num_iterations=1, rollout={"prompts_per_iteration": 8, "group_size": 2})
+    few = {"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 4}}
+    fit("run", rewards("groups"), twice, data(train=[few]), model(train_batch_size=4))
+    *_, collected = GROUPS
+    assert collected == [place // 2 for place in range(16)]
 
 
 @pytest.mark.parametrize(

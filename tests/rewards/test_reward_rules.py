@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -219,6 +220,13 @@ def test_group_length_compares_only_responses_to_one_problem():
         length_response(99, uid="b"),
     ]
     assert GroupLength()(rows) == pytest.approx([0.5, 0.0, -0.5, 0.0])
+
+
+def test_a_problem_that_comes_twice_in_a_rollout_has_two_groups():
+    tokens = [10, 20, 30, 40]
+    rows = [replace(length_response(n), group=place // 2) for place, n in enumerate(tokens)]
+    assert GroupLength()(rows) == pytest.approx([0.5, -0.5, 0.5, -0.5])
+    assert [row.group_id for row in rows] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
