@@ -39,7 +39,7 @@ REMEDIES = {
 
 
 @contextmanager
-def tracing_own_code() -> Iterator[None]:
+def tracing_user_code() -> Iterator[None]:
     """Name a crash in a user's own class, such as a callback, that something else has called.
 
     Raises:
@@ -81,7 +81,7 @@ def run_script(name: str, main: Callable[[], object]) -> None:
     shown = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"{name}: warning: {message}\n"
     try:
-        with tracing_own_code():
+        with tracing_user_code():
             main()
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)

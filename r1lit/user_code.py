@@ -14,7 +14,7 @@ class OwnCodeError(ValueError):
 
 
 @contextmanager
-def own_code(what: str, owner: object) -> Iterator[None]:
+def user_code(what: str, owner: object) -> Iterator[None]:
     """Turn a crash within into an error that names ``what`` and where it crashed.
 
     A ``ValueError`` of r1lit's own classes is meant for the user already, and passes.

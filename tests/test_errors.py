@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 
-from r1lit.console import root_fault, run_script, tracing_own_code
+from r1lit.console import root_fault, run_script, tracing_user_code
 from r1lit.errors import check_at_least
-from r1lit.user_code import OwnCodeError, own_code
+from r1lit.user_code import OwnCodeError, user_code
 
 
 def bad():
@@ -31,7 +31,7 @@ def test_the_traceback_is_shown_on_request(monkeypatch):
 
 def test_a_crash_of_own_code_keeps_its_traceback(capsys):
     def crash():
-        with own_code("reward function 'mine'", test_console):
+        with user_code("reward function 'mine'", test_console):
             bad()
 
     def test_console(): ...
@@ -84,8 +84,8 @@ def test_a_library_in_a_folder_of_any_name_is_no_code_of_ours(checkout):
 def test_own_code_in_a_folder_of_any_name_is_named(checkout):
     mine = raising(f"{checkout}/mine.py", "    return {}['key']")
     said = f"call crashed with KeyError: 'key' .{checkout}/mine.py, line 2"
-    with pytest.raises(OwnCodeError, match=said), tracing_own_code():
+    with pytest.raises(OwnCodeError, match=said), tracing_user_code():
         mine(None)
     library = raising(f"{checkout}/.venv/lib/python3.11/site-packages/x.py", "    return {}['key']")
-    with pytest.raises(OwnCodeError, match="test_errors"), tracing_own_code():
+    with pytest.raises(OwnCodeError, match="test_errors"), tracing_user_code():
         library(None)  # called by this test, whose fault it is then

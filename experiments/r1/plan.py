@@ -33,9 +33,9 @@ from r1lit.modules.compute_plan import (
     update_seconds,
 )
 from r1lit.modules.memory_plan import (
-    FILL,
     FORMULAS,
     GB,
+    USABLE_SHARE,
     Architecture,
     Parts,
     memory_lines,
@@ -80,7 +80,7 @@ class Plan:
 
     def fits(self, gpu: Gpu) -> bool:
         """Whether each GPU holds its part, and a server a response of the longest."""
-        if self.bytes_of_a_gpu(gpu) > FILL * gpu.memory_gb * GB:
+        if self.bytes_of_a_gpu(gpu) > USABLE_SHARE * gpu.memory_gb * GB:
             return False
         longest = self.work.max_tokens
         return not self.is_by_servers_alone or (
@@ -229,7 +229,8 @@ def notes(gpu: Gpu) -> str:
         "## Formulas",
         "",
         f"GPU: {gpu.memory_gb:g} GB, {gpu.tflops:g} TFLOP/s x MFU {gpu.mfu:g},"
-        f" {gpu.gb_per_s:g} GB/s x MBU {gpu.mbu:g}. A plan fits that fills {FILL:.0%} of it.",
+        f" {gpu.gb_per_s:g} GB/s x MBU {gpu.mbu:g}."
+        f" A plan fits that fills {USABLE_SHARE:.0%} of it.",
         "",
         *(f"- {formula}" for formula in (*FORMULAS, *TIME)),
     ]

@@ -31,7 +31,7 @@ MAY_CHANGE_ON_RESUME = {
     "compile",
 }
 """Keys that may differ on resume without a word: a longer run, another split of the same work."""
-LEFT_OUT = {"engine": "r1lit.rollout.InProcessEngine", "grader": "r1lit.verifiers.Grader"}
+SPELT_OUT_DEFAULTS = {"engine": "r1lit.rollout.InProcessEngine", "grader": "r1lit.verifiers.Grader"}
 """What a key that is left out stands for, with its defaults."""
 OF_OPTIMISER = ("model.init_args.optimizer", "model.init_args.lr_scheduler")
 NOT_COMPARED = ("ckpt_path", "resume_changed")
@@ -252,7 +252,7 @@ def differences(
     >>> list(differences({"a": {"lr": 1, "b": 2}}, {"a": {"lr": 3, "b": 2}}))
     [('a.lr', 1, 3)]
     """
-    left_out = LEFT_OUT.get(key.rpartition(".")[2])
+    left_out = SPELT_OUT_DEFAULTS.get(key.rpartition(".")[2])
     if left_out is not None and not all_:
         old, new = (with_defaults(left_out) if one is None else one for one in (old, new))
     if isinstance(old, Mapping) and isinstance(new, Mapping):

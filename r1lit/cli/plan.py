@@ -148,8 +148,8 @@ def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
 
     from r1lit.cli import hub_is_out_of_reach
     from r1lit.modules.memory_plan import (
-        FILL,
         GB,
+        USABLE_SHARE,
         Architecture,
         memory_lines,
         memory_parts,
@@ -190,7 +190,7 @@ def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
             lines.append("time     of a CPU comes from iterations measured on it: --measure 3")
         return lines, True
     lines += time_lines(work, model, given)
-    return lines, most(parts) <= FILL * capacity
+    return lines, most(parts) <= USABLE_SHARE * capacity
 
 
 CLASS = ("class_path", "init_args", "dict_kwargs")

@@ -11,7 +11,7 @@ from r1lit.environments.base import Environment, Episode, Reply, StepResult
 from r1lit.environments.tools import awaited, imported, verdict_of
 from r1lit.problems import Problem
 from r1lit.text.prompts import Conversation, extended, question_of
-from r1lit.user_code import own_code
+from r1lit.user_code import user_code
 
 
 class StepEpisode(Episode):
@@ -90,7 +90,7 @@ class StepEpisodes(Environment):
 
     def opening(self, problem: Problem) -> str | Conversation:
         """Return the question, and the first observation after it."""
-        with own_code(f"data.environments: {self._name}", self):
+        with user_code(f"data.environments: {self._name}", self):
             env, observation = self._reset(problem)
             awaited(getattr(env, "close", lambda: None)())
         question = question_of(problem)

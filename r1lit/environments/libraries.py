@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from r1lit.verifiers.repository import LEFT_OUT
+from r1lit.verifiers.repository import IGNORED_FOLDERS
 
 
 def library_of(text: str) -> str:
@@ -35,7 +35,7 @@ def fetch(library: str, folder: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
         if given.is_dir():
             files = Path(temporary, given.name)
-            left_out = shutil.ignore_patterns(*LEFT_OUT)
+            left_out = shutil.ignore_patterns(*IGNORED_FOLDERS)
             inside = {str(folder.resolve()), str(folder.resolve().parent)}  # of the tasks
             shutil.copytree(
                 given,

@@ -62,12 +62,12 @@ class RunFolder:
         """
         self._take()
         try:
-            self._go_on(json.loads(json.dumps(settings)))
+            self._check_settings(json.loads(json.dumps(settings)))
         except BaseException:
             self.close()
             raise
 
-    def _go_on(self, settings: dict[str, Any]) -> None:
+    def _check_settings(self, settings: dict[str, Any]) -> None:
         path = self.path / "settings.json"
         if path.is_file() and self.responses.path.is_file() and self.responses.path.stat().st_size:
             saved = json.loads(path.read_text())
@@ -197,7 +197,7 @@ class _NaNMasked(RewardFunction):
         ]
 
 
-MOST = 256  # responses graded at a time
+GRADED_TOGETHER = 256  # responses graded at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +281,7 @@ class ResponseWriter:
         item = self._waiting.get()
         while item is not None:
             batch.append(item)
-            if len(batch) >= MOST:
+            if len(batch) >= GRADED_TOGETHER:
                 return batch, False
             try:
                 item = self._waiting.get_nowait()

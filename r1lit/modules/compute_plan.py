@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from r1lit.modules.memory_plan import FILL, GB
+from r1lit.modules.memory_plan import GB, USABLE_SHARE
 from r1lit.modules.workload import Work
 from r1lit.policy.flops import Shape, decode_seconds, training_flops
 
@@ -101,11 +101,11 @@ def served_rows(work: Work, shape: Shape, gpu: Gpu) -> int:
 
 def served_gpus(shape: Shape, gpu: Gpu) -> int:
     """Return how many GPUs a server has: as many as hold its weights twice over."""
-    return int(-(-4 * shape.num_parameters // (FILL * gpu.memory_gb * GB)))
+    return int(-(-4 * shape.num_parameters // (USABLE_SHARE * gpu.memory_gb * GB)))
 
 
 def rows_beside_weights(work: Work, shape: Shape, gpu: Gpu, tokens: int) -> int:
     """Return the responses of ``tokens`` that a server holds at a time; 0 where none fits."""
-    room = served_gpus(shape, gpu) * FILL * gpu.memory_gb * GB - 2 * shape.num_parameters
+    room = served_gpus(shape, gpu) * USABLE_SHARE * gpu.memory_gb * GB - 2 * shape.num_parameters
     a_row = (work.prompt_tokens + tokens) * 4 * shape.num_layers * shape.kv_size
     return int(room // a_row)

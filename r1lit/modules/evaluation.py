@@ -208,7 +208,7 @@ class EvaluationModule(LightningModule):
         self.engine.bind(self.model_spec())
         if self.search is None and not self._data().environments:
             num_responses = sum(len(part.problems) * part.num_samples for part in self._parts)
-            self.engine.expect(num_responses, self.sampling.max_tokens)
+            self.engine.expect_at_most(num_responses, self.sampling.max_tokens)
 
     def model_spec(self) -> ModelSpec:
         """Return the model that the responses are of."""

@@ -5,8 +5,9 @@
     rollout  keys and values, weights that are gathered or cast
 
 The most is all of ``always`` and the larger one of the other two, with every response as long as it
-may be. Responses of a quarter of that, which are usual, need less. It is an estimate: ``FILL`` of a
-GPU may be planned for, since CUDA's context, NCCL's buffers and holes between blocks take the rest.
+may be. Responses of a quarter of that, which are usual, need less. It is an estimate:
+``USABLE_SHARE`` of a GPU may be planned for, since CUDA's context, NCCL's buffers and holes between
+blocks take the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from r1lit.rollout import InProcessEngine, RolloutEngine
 from r1lit.steps.base import REFERENCE, Step
 
 GB = 1e9
-FILL = 0.9
+USABLE_SHARE = 0.9
 GPU = torch.device("cuda")
 LIBRARIES = 600_000_000  # of Python's and PyTorch's on a CPU, measured
 SMALLEST_PRINTED = 1 * GB
@@ -191,8 +192,8 @@ def memory_lines(
     if usual is not None and most - most_memory(usual) > SAME * GB:
         verdict = f"likely: {most_memory(usual) / GB:.1f}; {verdict}"
     if capacity is not None:
-        fits = "fits" if most <= FILL * capacity else "does not fit"
-        verdict += f" of {capacity / GB:.0f}; {fits} with {1 - FILL:.0%} to spare"
+        fits = "fits" if most <= USABLE_SHARE * capacity else "does not fit"
+        verdict += f" of {capacity / GB:.0f}; {fits} with {1 - USABLE_SHARE:.0%} to spare"
     yield verdict
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
-from r1lit.user_code import own_code
+from r1lit.user_code import user_code
 
 
 def score(
@@ -38,7 +38,7 @@ def score(
     for function in rewarding:
         name = function.name
         waits = iteration is not None and iteration < function.from_iteration
-        with own_code(f"reward function {name!r}", function):
+        with user_code(f"reward function {name!r}", function):
             values = [0.0] * len(responses) if waits else function(responses)
         rewards[name] = _checked(name, values, len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]

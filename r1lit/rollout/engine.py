@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from r1lit.policy import Policy
-from r1lit.rollout.feed import Feed
+from r1lit.rollout.feed import RequestFeed
 from r1lit.rollout.request import Completion, OnFinished, Request
 
 
@@ -111,7 +111,7 @@ class RolloutEngine(ABC):
         self.model = model
         self.version = None
 
-    def expect(self, num_completions: int, max_tokens: int) -> None:  # noqa: B027
+    def expect_at_most(self, num_completions: int, max_tokens: int) -> None:  # noqa: B027
         """Learn that no more than these will be generated, once bound: an evaluation's."""
 
     @abstractmethod
@@ -163,7 +163,7 @@ class JoiningEngine(RolloutEngine):
 
     @abstractmethod
     def stream_joined(
-        self, requests: Sequence[Request], on_finished: OnFinished, feed: Feed
+        self, requests: Sequence[Request], on_finished: OnFinished, feed: RequestFeed
     ) -> None:
         """Generate as ``stream`` does, with the requests that ``feed`` brings, until its end."""
 

@@ -27,7 +27,7 @@ from r1lit.environments.exits import no_exit
 from r1lit.errors import in_one_line
 from r1lit.problems import Ended, Problem, Status, Transcript, Verdict
 from r1lit.rollout.engine import JoiningEngine, RolloutEngine
-from r1lit.rollout.feed import Feed
+from r1lit.rollout.feed import RequestFeed
 from r1lit.rollout.observations import observe
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.seeding import name_of
@@ -232,7 +232,7 @@ class EpisodeEngine(RolloutEngine):
         finished: OnFinished,
     ) -> None:
         """Let each episode go on by itself, while others are sampled and others' tools work."""
-        lock, feed = threading.Lock(), Feed(sum(len(r.samples) for r in requests))
+        lock, feed = threading.Lock(), RequestFeed(sum(len(r.samples) for r in requests))
         places: dict[int, int] = {}  # of turns after the first
         left, is_over = set(rows), False
 

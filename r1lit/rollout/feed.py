@@ -8,7 +8,7 @@ from collections.abc import Callable
 from r1lit.rollout.request import Request
 
 
-class Feed:
+class RequestFeed:
     """Requests of one sample each that join a stream under way, added from any thread.
 
     Args:

@@ -100,7 +100,7 @@ class InProcessEngine(RolloutEngine):
         super().bind(model)
         self._decoding_method: DecodingMethod | None = None
 
-    def expect(self, num_completions: int, max_tokens: int) -> None:
+    def expect_at_most(self, num_completions: int, max_tokens: int) -> None:
         """Compile nothing for so few steps that they end before the compiler would."""
         batches = -(-num_completions // (self.max_rows or num_completions))
         if batches * max_tokens <= SHORT_WORK:

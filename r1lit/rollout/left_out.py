@@ -44,23 +44,23 @@ def leave_out_undecided_groups(rollout: Rollout, grader: Grader) -> tuple[Rollou
         The rollout, and how many groups are left out, for this or for a failed episode.
 
     Raises:
-        ValueError: if more verdicts are missing than the verifier's ``max_left_out``.
+        ValueError: if more verdicts are missing than the verifier's ``max_excused``.
     """
     lacks: list[bool] = []
     for response in rollout.responses:
         ended = response.transcript is not None and response.transcript.verdict is not None
         verifier = grader.verifier_of(response.problem)
-        lacks.append(not ended and response.verdict.status in verifier.left_out)
+        lacks.append(not ended and response.verdict.status in verifier.excused_statuses)
     failed_P1 = failed_groups(rollout)
     if not any(lacks):
         return rollout, int(failed_P1.sum())
     last = [r for r, lack in zip(rollout.responses, lacks, strict=True) if lack][-1]
-    most = grader.verifier_of(last.problem).max_left_out
+    most = grader.verifier_of(last.problem).max_excused
     if sum(lacks) > most * len(lacks):
         raise ValueError(
             f"verifier: {sum(lacks)} of {len(lacks)} responses got no verdict of"
             f" {last.problem.verifier!r}, the last one with {last.verdict.status}:"
-            f" {last.verdict.reason}; more than max_left_out: {most} end the run"
+            f" {last.verdict.reason}; more than max_excused: {most} end the run"
         )
     left_P1 = torch.tensor(lacks, device=rollout.reward_PG.device).view_as(rollout.reward_PG)
     left_P1 = left_P1.any(-1, keepdim=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from r1lit.errors import did_you_mean, import_path
 from r1lit.problems import Problem, Status, Verdict
-from r1lit.user_code import own_code
+from r1lit.user_code import user_code
 
 
 class Verifier(ABC):
@@ -30,10 +30,10 @@ class Verifier(ABC):
     num_workers = 1
     """Responses that it decides about at once; as many threads wait for a rollout's verdicts."""
 
-    left_out: tuple[Status, ...] = ()
+    excused_statuses: tuple[Status, ...] = ()
     """Statuses that are no fault of a response: training leaves its whole group out."""
 
-    max_left_out = 0.5
+    max_excused = 0.5
     """The share of a rollout's responses that may be so; more end the run."""
 
     max_words: float = float("inf")
@@ -197,7 +197,7 @@ class Grader:
         by_row: dict[int, Verdict] = {}
         for name, rows in rows_of.items():
             verifier, start = self.verifiers[name], time.perf_counter()
-            with own_code(f"verifier {name!r}", verifier):
+            with user_code(f"verifier {name!r}", verifier):
                 verdicts = verifier.verify_batch(
                     [texts[row] for row in rows], [problems[row] for row in rows]
                 )

@@ -316,7 +316,7 @@ class FunctionalCodeVerifier(CodeVerifier):
     needs = (("test", "tests"),)
     kind = "functional"
     languages = ("python",)
-    left_out = ("error",)
+    excused_statuses = ("error",)
 
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
         """Return what a worker needs to judge the program."""

@@ -32,7 +32,7 @@ from r1lit.verifiers.pool import WorkerPool
 HIDDEN_S = 60.0
 MAX_FILE_BYTES = 1 << 20
 MAX_BYTES = 16 << 20
-LEFT_OUT = (".git", "__pycache__", ".tox", ".venv", "node_modules")
+IGNORED_FOLDERS = (".git", "__pycache__", ".tox", ".venv", "node_modules")
 
 
 @lru_cache(maxsize=16)
@@ -48,7 +48,7 @@ def read_repository(folder: str) -> Mapping[str, str]:
     files: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
-        if not path.is_file() or path.is_symlink() or not {*LEFT_OUT}.isdisjoint(parts):
+        if not path.is_file() or path.is_symlink() or not {*IGNORED_FOLDERS}.isdisjoint(parts):
             continue
         if path.stat().st_size <= MAX_FILE_BYTES:
             try:
@@ -158,7 +158,7 @@ class RepositoryVerifier(Verifier):
         timeout_s: seconds that a patch's tests may take.
         num_workers: sandboxes at once.
         limits: of one run; by default half of ``timeout_s`` is CPU time.
-        max_left_out: the share of a rollout's responses that may have no verdict; more end the run.
+        max_excused: the share of a rollout's responses that may have no verdict; more end the run.
         tests_alone: take tasks without recorded calls. Their verdicts can be forged.
         delay_s: seconds that a verdict takes more: for studies of slow evaluation.
         guarded: gone, and refused.
@@ -166,14 +166,14 @@ class RepositoryVerifier(Verifier):
 
     needs = (("repository",), ("fail_to_pass",), ("pass_to_pass",), ("calls",))
     in_background = True
-    left_out = ("timeout", "error")
+    excused_statuses = ("timeout", "error")
 
     def __init__(
         self,
         timeout_s: float = 60.0,
         num_workers: int = 2,
         limits: Limits | None = None,
-        max_left_out: float = 0.5,
+        max_excused: float = 0.5,
         tests_alone: bool = False,
         delay_s: float = 0.0,
         guarded: bool | None = None,
@@ -181,7 +181,7 @@ class RepositoryVerifier(Verifier):
         refuse_guarded(
             guarded, "leave it out, and write tests_alone: true for tasks without recorded calls"
         )
-        self.max_left_out = max_left_out
+        self.max_excused = max_excused
         self.num_workers = num_workers
         self.limits = limits or Limits(wall_s=timeout_s, cpu_s=timeout_s / 2, processes=64)
         # the tests, again without the patch if they hang, and the hidden part

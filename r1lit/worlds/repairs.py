@@ -367,7 +367,7 @@ class WorldRepositoryVerifier(RepositoryVerifier):
 
         def make(names: list[str]) -> list[Record | None]:
             made = self._judged(split, wanted, names)
-            failed.update({n: r for n, r in made.items() if r["status"] in self.left_out})
+            failed.update({n: r for n, r in made.items() if r["status"] in self.excused_statuses})
             return [None if n in failed else made[n] for n in names]
 
         known = {**self.outcomes.of({key: key for key in wanted}, make), **failed}

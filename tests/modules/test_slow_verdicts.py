@@ -40,13 +40,13 @@ class Slow(Verifier):
 
     needs_answer = False
     in_background = True
-    left_out = ("timeout",)
+    excused_statuses = ("timeout",)
     num_workers = 16
 
-    def __init__(self, seconds: float = 0.0, silent: str = "", max_left_out: float = 0.5) -> None:
+    def __init__(self, seconds: float = 0.0, silent: str = "", max_excused: float = 0.5) -> None:
         self.seconds = seconds
         self.silent = silent
-        self.max_left_out = max_left_out
+        self.max_excused = max_excused
         self.texts: list[str] = []
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -111,7 +111,7 @@ def test_verdicts_are_waited_for_only_when_they_are_trained_on(fit, tmp_path: Pa
 
 
 def test_a_verdict_that_does_not_come_leaves_its_group_out(fit, tmp_path: Path):
-    fit("run", slow(0, silent="13579", max_left_out=1.0), args=trained_callback())
+    fit("run", slow(0, silent="13579", max_excused=1.0), args=trained_callback())
     lines, left = lines_of(tmp_path / "run"), 0
     for line, rollout in zip(lines, Trained.rollouts, strict=True):
         statuses = [r.verdict.status for r in rollout.responses]
@@ -130,9 +130,9 @@ def test_a_verdict_that_does_not_come_leaves_its_group_out(fit, tmp_path: Path):
 
 def test_too_many_missing_verdicts_end_the_run_in_one_line(fit):
     with pytest.raises(ValueError, match="responses got no verdict of '") as error:
-        fit("run", slow(0, silent="0123456789", max_left_out=0.25))
+        fit("run", slow(0, silent="0123456789", max_excused=0.25))
     text = str(error.value)
-    assert "max_left_out: 0.25" in text and "no word in 3 s" in text and "\n" not in text
+    assert "max_excused: 0.25" in text and "no word in 3 s" in text and "\n" not in text
 
 
 def completion(n: int) -> Completion:
@@ -183,7 +183,7 @@ def test_what_is_hidden_is_what_nobody_waited_for():
 @pytest.mark.slow
 def test_ten_kills_with_slow_verdicts_change_nothing(tmp_path: Path, policy: Path):
     ten = {"data": {"init_args": {"num_iterations": 10}}}
-    change = merge(slow(2, seconds=0.3, silent="3", max_left_out=1.0), ten)
+    change = merge(slow(2, seconds=0.3, silent="3", max_excused=1.0), ten)
     whole, broken = (grpo_config(tmp_path / n, policy, change) for n in ("whole", "broken"))
     main(["fit", "-c", str(whole)])
     here = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]

@@ -255,7 +255,7 @@ def responses(*groups: str) -> tuple[Response, ...]:
 def test_failed_episodes_are_in_the_count_of_left_out_groups():
     judge = TiredJudge()
     verifier = judge.verifier_of(responses("r")[0].problem)
-    verifier.left_out, verifier.max_left_out = ("timeout",), 1.0
+    verifier.excused_statuses, verifier.max_excused = ("timeout",), 1.0
     for groups, count in (
         (("rr", "rr", "rr"), 0),
         (("rf", "rr", "ff"), 2),

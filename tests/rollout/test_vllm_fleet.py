@@ -13,7 +13,7 @@ import pytest
 from http_server import HANG_UP, HTTPServer, Received
 
 from r1lit.endpoint.client import Client, Endpoint, run
-from r1lit.rollout.feed import Feed
+from r1lit.rollout.feed import RequestFeed
 from r1lit.rollout.vllm import engine as module
 from r1lit.rollout.vllm.engine import Fleet
 
@@ -161,7 +161,7 @@ def test_only_some_of_the_servers_are_needed_at_first(peers):
 def test_work_that_joins_is_done_too_and_a_dead_server_loses_none_of_it(peers):
     dies, other = peers(0.02, lambda n: -1 if n > 4 else 200), peers(0.02)
     fleet = Fleet([dies, other], Peer.bring_up, 20.0)
-    feed, done = Feed(4), list[int]()
+    feed, done = RequestFeed(4), list[int]()
 
     def on_done(number: int, _: int) -> None:
         done.append(number)
@@ -184,7 +184,7 @@ def test_work_that_joins_is_done_too_and_a_dead_server_loses_none_of_it(peers):
 
 
 def test_an_error_of_whoever_adds_work_ends_it(peers):
-    fleet, feed = Fleet([peers(0.02)], Peer.bring_up, 20.0), Feed(1)
+    fleet, feed = Fleet([peers(0.02)], Peer.bring_up, 20.0), RequestFeed(1)
 
     async def share() -> None:
         news = asyncio.Event()

@@ -32,7 +32,7 @@ from r1lit.errors import check_above, check_at_least
 from r1lit.policy.source import base_of
 from r1lit.ranks import of_all_ranks, of_first_rank, own_rank
 from r1lit.rollout.engine import Capabilities, JoiningEngine, ModelSpec, stream_to_list
-from r1lit.rollout.feed import Feed
+from r1lit.rollout.feed import RequestFeed
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.rollout.vllm.client import (
     ServerInfo,
@@ -342,12 +342,12 @@ class VLLMEngine(JoiningEngine):
             ValueError: if a response may become longer than a server takes, or a request is
                 refused, or no server is there for ``patience_s``.
         """
-        feed = Feed(0)
+        feed = RequestFeed(0)
         feed.end()
         self.stream_joined(requests, on_finished, feed)
 
     def stream_joined(
-        self, requests: Sequence[Request], on_finished: OnFinished, feed: Feed
+        self, requests: Sequence[Request], on_finished: OnFinished, feed: RequestFeed
     ) -> None:
         """Do as ``stream``; what joins is sent at once. See ``RolloutEngine.stream_joined``."""
         if self.version is None:
