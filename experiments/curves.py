@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
@@ -30,7 +31,8 @@ from r1lit.files import Record, read_records
 from r1lit.metrics import mean, mean_and_error
 from r1lit.policy.source import settings_of
 
-COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, "#8C564B", "#8A8A8A", "#A0A000")
+BROWN = "#8C564B"
+COLORS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, BROWN, "#8A8A8A", "#A0A000")
 MARKERS = "os^Dv*PXph"
 PANELS: tuple[tuple[str, str, Measure], ...] = (
     (
@@ -161,6 +163,29 @@ def draw_bars(axes: Axes, results: Sequence[Record], key: str, names: Sequence[s
             place + offset, at["value"], 0.95 * width, yerr=error, capsize=4,
             color=COLORS[place], zorder=2,
         )  # fmt: skip
+
+
+def draw_cells(
+    axes: Axes,
+    cells: Sequence[Sequence[float | None]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    **style: Any,
+) -> AxesImage:
+    """Draw a table of values in colours, each with its number; None is a dash.
+
+    ``style`` is ``Axes.imshow``'s: ``cmap``, ``vmin`` and ``vmax``.
+    """
+    values = np.array([[np.nan if cell is None else cell for cell in row] for row in cells])
+    image = axes.imshow(values, aspect="auto", **style)
+    axes.set_xticks(range(len(columns)), list(columns))
+    axes.set_yticks(range(len(rows)), list(rows))
+    for (row, column), value in np.ndenumerate(values):
+        red, green, blue, _ = image.to_rgba(value)
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 and not np.isnan(value)
+        text = "–" if np.isnan(value) else f"{value:.2f}"
+        axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
+    return image
 
 
 def relabel(figure: Figure, labels: Mapping[str, str]) -> None:

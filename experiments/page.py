@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,16 @@ def fill_in(readme: str, block: str, marks: tuple[str, str] = (START, END)) -> s
             " tables belong"
         )
     return f"{before}{first}\n{block}\n{last}{after}"
+
+
+def with_images(block: str, images: Iterable[str], page: str) -> str:
+    r"""Return the block with the images below it that the page does not show elsewhere.
+
+    >>> with_images("A table.", ["a.png", "b.png"], "See here: ![what b says](b.png)")
+    'A table.\n\n![a](a.png)'
+    """
+    missing = [image for image in images if f"]({image})" not in page]
+    return "\n\n".join([block, *(f"![{Path(image).stem}]({image})" for image in missing)])
 
 
 def with_others(
@@ -64,29 +74,27 @@ def with_others(
 def write_into(
     readme: Path,
     block: str,
-    figure: Figure | None = None,
-    image: str = "",
+    figures: Mapping[str, Figure] | None = None,
     raw: Sequence[Record] = (),
     text: str | None = None,
     *,
     marks: tuple[str, str] = (START, END),
     raw_name: str = RAW,
 ) -> None:
-    """Put a block, and a figure below it if there is one, between a README's markers.
+    """Put a block, and the figures that the README does not show elsewhere, between its markers.
 
-    ``image`` and the same as a PDF lie beside it, and what both are made of, ``raw``, as
-    ``raw_name``. ``text`` stands for what the README holds; one that is not there is made. A page's
-    second table has ``marks`` and a ``raw_name`` of its own.
+    Figures, by the names of their images, lie beside it as PNG and PDF, and what they are made of,
+    ``raw``, as ``raw_name``. ``text`` stands for what the README holds; one that is not there is
+    made. A page's second table has ``marks`` and a ``raw_name`` of its own.
 
     Raises:
         ValueError: if the README has no place for them; nothing is written then.
     """
     if text is None:
         text = readme.read_text() if readme.exists() else "\n".join(marks) + "\n"
-    if figure is not None:
-        block = f"{block}\n\n![{Path(image).stem}]({image})"
-    text = fill_in(text, block, marks)
-    if figure is not None:
+    figures = figures or {}
+    text = fill_in(text, with_images(block, figures, fill_in(text, "", marks)), marks)
+    for image, figure in figures.items():
         save_png_and_pdf(figure, readme.with_name(image))
     if raw:
         write_records(readme.with_name(raw_name), raw)

@@ -128,10 +128,10 @@ def write_report(path: Path, sweep: Sweep, folder: Path, against: str | None = N
         block = "\n\n".join(block for block in (*blocks, failed) if block)
         readme = folder / "README.md"
         text = readme.read_text() if readme.exists() else new_readme(path)
-        figure = draw(results, models_of(sweep)) if results else None
-        if figure is not None:
+        figures = {"curves.png": draw(results, models_of(sweep))} if results else {}
+        for figure in figures.values():
             relabel(figure, sweep.labels)
-        write_into(readme, block, figure, "curves.png", results, text)
+        write_into(readme, block, figures, results, text)
     return f"{block}\n\nwritten to {readme}"
 
 

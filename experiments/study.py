@@ -23,8 +23,10 @@ in ``<run>/seed-<seed>``, or for their own ``seeds`` alone::
 What the page is made of::
 
     report: experiments.late_onset.report   # its read(study) returns records, its report(records)
-                                            # Markdown and a figure; a sweep's own if left out
-    figure: onset.png
+                                            # Markdown and a figure, or several by image; a sweep's
+                                            # own if left out
+    figure: onset.png                       # of one figure; images that the README shows where it
+                                            # speaks of them are not shown again below the tables
     note: "bands: ± 1 s.e."                 # of a sweep's figure, for the caption
     model: "Dev1 of make r1"                # what the caption calls the policy that all begin with
     labels: {grows: "limit grows late"}     # what the figure calls variants
@@ -43,6 +45,8 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from experiments.compose import Config, as_mapping
 from experiments.curves import caption, models_of, relabel
@@ -244,14 +248,22 @@ def report(
         if not records:
             where = [study.output] if "grid" in content else study.runs
             raise ValueError(f"{', '.join(map(str, where))}: nothing is finished there yet")
-        text, figure = module.report(records)
-        if figure is not None and "note" in content:
-            add_caption(figure, caption(records, models_of(study.sweep()), content["note"]))
-        if figure is not None:
+        text, drawn = module.report(records)
+        figures = named(drawn, content)
+        for figure in figures.values():
+            if "note" in content:
+                add_caption(figure, caption(records, models_of(study.sweep()), content["note"]))
             relabel(figure, content.get("labels", {}))
         kept = [{k: v for k, v in record.items() if k != "lines"} for record in records]
-        write_into(readme, text, figure, content.get("figure", ""), kept)
+        write_into(readme, text, figures, kept)
     return "\n\n".join([text, *second_table(study, readme)])
+
+
+def named(drawn: Figure | dict[str, Figure] | None, content: Config) -> dict[str, Figure]:
+    """Return what a study's report has drawn, by image; one figure has its name in the file."""
+    if isinstance(drawn, dict):
+        return drawn
+    return {} if drawn is None else {content["figure"]: drawn}
 
 
 def second_table(study: Study, readme: Path) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from experiments.curves import draw_cells
 from experiments.r1.forgetting import Values, as_page, means_of, read_values
 from experiments.r1.stages import BASE, STAGES
 from experiments.study import Study
@@ -42,16 +43,9 @@ def by_stage(records: Sequence[Record]) -> tuple[list[int], dict[str, list[Value
 def draw(stages: dict[str, list[Values]], seeds: Sequence[int]) -> Figure:
     """Return the figure: families by stages, each cell with its value from 0 to 1."""
     means = means_of(stages)
-    cells = list(means.values())
     figure = Figure(figsize=(6.4, 0.34 * len(means) + 1.6), dpi=110, layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(cells, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(stages)), list(stages))
-    axes.set_yticks(range(len(means)), list(means))
-    for row, values in enumerate(cells):
-        for column, value in enumerate(values):
-            color = "white" if value < 0.6 else "black"
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color)
+    image = draw_cells(axes, list(means.values()), list(means), list(stages), vmin=0, vmax=1)
     tidy(axes, "What each stage keeps, by family")
     axes.grid(visible=False)
     figure.colorbar(image, label="value, 0 to 1")

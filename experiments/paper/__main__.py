@@ -57,7 +57,8 @@ def main(args: Sequence[str] | None = None) -> int:
     tables = combine(found)
     over = "problems; 1 seed" if len(found) == 1 else f"{len(found)} seeds"
     text = f"Mean ± standard error over {over}. In brackets: problems.\n\n{as_markdown(tables)}"
-    write_into(options.readme / "README.md", text, levels.draw(tables, over), "levels.png")
+    figures = {"levels.png": levels.draw(tables, over)}
+    write_into(options.readme / "README.md", text, figures)
     print(text)
     return 0
 

@@ -134,7 +134,7 @@ def main(args: Sequence[str] | None = None) -> int:
     text = block(combined, summaries)
     if options.readme is not None:
         figure = draw_stages(combined["stages"], runs_note(summaries, options.base))
-        write_into(options.readme, text, figure, "stages.png")
+        write_into(options.readme, text, {"stages.png": figure})
     print(text)
     return 0
 

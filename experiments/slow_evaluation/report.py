@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from experiments.curves import style_of
+from experiments.curves import COLORS, legend_above
 from experiments.study import Study
 from experiments.tables import ends, group_by, number, table_by
-from r1lit.callbacks.figures import tidy
+from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
 
@@ -19,7 +19,6 @@ NUMBERS = {
     "update_s": "time/update_s",
 }
 """Means over a run's iterations after the first, by what the page calls them."""
-ACCURACY = "right after training"
 
 
 def read(study: Study) -> list[Record]:
@@ -50,31 +49,36 @@ def as_table(results: Sequence[Record]) -> str:
 
 
 def draw(results: Sequence[Record]) -> Figure:
-    """Return the figure: time and accuracy against staleness, a line a delay."""
-    figure = Figure(figsize=(9, 3.6), dpi=110, layout="constrained")
-    for axes, value, label in zip(
-        figure.subplots(1, 2),
-        (
-            lambda run: run["waited_s"],
-            lambda run: run["evaluations"][-1]["pass_at_1"],
-        ),
-        ("seconds an iteration waits for verdicts", ACCURACY),
-        strict=True,
-    ):
-        for index, (delay, own) in enumerate(group_by("delay_s", results).items()):
-            color, marker, line = style_of(index)
-            places = sorted(group_by("staleness", own).items())
-            axes.plot(
-                [staleness for staleness, _ in places],
-                [mean([value(run) for run in runs]) for _, runs in places],
-                marker + line,
-                color=color,
-                label=f"verdicts of {delay} s",
-            )
-        tidy(axes, label[0].upper() + label[1:], xlabel="max_staleness", ylabel=label)
-        axes.set_ylim(bottom=0)
-        axes.set_xticks([0, 1, 2])
-    figure.axes[0].legend(frameon=False)
+    """Return the figure: time and accuracy by the delay of verdicts, a bar a staleness."""
+    figure = Figure(figsize=(9.6, 4), dpi=110, layout="constrained")
+    waits, accuracy = figure.subplots(1, 2)
+    delays = sorted(group_by("delay_s", results))
+    groups = sorted(group_by("staleness", results).items())
+    width = 0.84 / len(groups)
+    for index, (staleness, own) in enumerate(groups):
+        for axes, value, form in (
+            (waits, lambda run: run["waited_s"], "%.1f"),
+            (accuracy, lambda run: run["evaluations"][-1]["pass_at_1"], "%.2f"),
+        ):
+            runs = group_by("delay_s", own)
+            places = [delays.index(delay) + (index - (len(groups) - 1) / 2) * width
+                      for delay in runs]  # fmt: skip
+            heights = [mean([value(run) for run in its]) for its in runs.values()]
+            color, label = COLORS[index], f"max_staleness: {staleness}"
+            bars = axes.bar(places, heights, 0.92 * width, color=color, label=label)
+            axes.bar_label(bars, fmt=form, padding=2, fontsize=9)
+    before = mean([run["evaluations"][0]["pass_at_1"] for run in results])
+    accuracy.axhline(before, color="0.4", linestyle=":", label="before training")
+    tidy(waits, "Waiting for verdicts", ylabel="seconds an iteration waits")
+    tidy(accuracy, "Accuracy after 8 iterations", ylabel="pass@1 on held-out repositories")
+    for axes in (waits, accuracy):
+        axes.set_xticks(range(len(delays)), [f"{delay} s" for delay in delays])
+        axes.set_xlabel("delay of each verdict")
+        axes.margins(y=0.08)
+        axes.grid(visible=False, axis="x")
+    legend_above(figure, accuracy)
+    add_caption(figure, f"{seeds_of(run['seed'] for run in results)}; 32 held-out repositories × 4"
+                " trajectories; waiting: means over iterations after the first")  # fmt: skip
     return figure
 
 

@@ -10,35 +10,33 @@ from dataclasses import dataclass
 
 from jsonschema import Draft202012Validator
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from experiments.by_source import evaluated_in
-from experiments.curves import draw_band, style_of
 from experiments.study import Study
 from experiments.tables import ends, group_by, number, table_by
-from r1lit.callbacks.figures import tidy
+from experiments.tools.figures import draw
 from r1lit.files import Record
 from r1lit.metrics import mean
 from r1lit.verifiers.structured import answer_text
 from r1lit.worlds.forms import schema_of
 from r1lit.worlds.tools import MOST
 
-Panel = tuple[str, str, str]
+Column = tuple[str, str, str]
 """A heading, the source of the problems, and a number of its responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A task of the study: its title, and the numbers that table and figure show."""
+    """A task of the study: its title, and the numbers that its table shows."""
 
     title: str
-    panels: tuple[Panel, ...]
+    columns: tuple[Column, ...]
 
 
 PARTS = {
     "look-up": Part(
         title="Look-up",
-        panels=(
+        columns=(
             ("right, unknown people", "look-up unknown", "right"),
             ("right, known people", "look-up known", "right"),
             ("calls, unknown", "look-up unknown", "calls"),
@@ -50,7 +48,7 @@ PARTS = {
     ),
     "guess": Part(
         title="Guess",
-        panels=(
+        columns=(
             ("found", "guess", "right"),
             ("turns", "guess", "turns"),
             ("first guess, distance from the middle", "guess", "first"),
@@ -59,7 +57,7 @@ PARTS = {
     ),
     "sums": Part(
         title="Sums",
-        panels=(
+        columns=(
             ("right, to 199", "sum hard", "right"),
             ("right, to 19", "sum easy", "right"),
             ("calls, to 199", "sum hard", "calls"),
@@ -70,7 +68,7 @@ PARTS = {
     ),
     "json": Part(
         title="JSON",
-        panels=(
+        columns=(
             ("right", "json", "right"),
             ("valid", "json", "valid"),
             ("valid with all keys", "json", "complete"),
@@ -80,7 +78,7 @@ PARTS = {
     ),
     "roles": Part(
         title="Roles",
-        panels=(
+        columns=(
             ("role kept in every turn", "role", "right"),
             ("turns kept", "role", "kept"),
             ("turns kept, last", "role", "last"),
@@ -91,7 +89,6 @@ PARTS = {
         ),
     ),
 }
-WIDTH = 4
 GUESS = re.compile(r"<call> (\d+)</call>")
 
 
@@ -204,7 +201,7 @@ def role_numbers(response: Record) -> Record:
 
 def as_table(part: Part, results: Sequence[Record]) -> str:
     """Return a row a variant, as Markdown: first → last evaluation, mean ± s.e. over seeds."""
-    columns = [(name, ends(source, key), ".2f") for name, source, key in part.panels]
+    columns = [(name, ends(source, key), ".2f") for name, source, key in part.columns]
     columns.append(("seconds", number("seconds"), ".0f"))
     return table_by("variant", results, columns, "variant")
 
@@ -214,7 +211,7 @@ def endings(part: Part, results: Sequence[Record]) -> str:
     lines = []
     for variant, own in group_by("variant", results).items():
         shares: Counter[str] = Counter()
-        sources = dict.fromkeys(source for _, source, _ in part.panels)
+        sources = dict.fromkeys(source for _, source, _ in part.columns)
         last = [run["evaluations"][-1].get(source, {}) for run in own for source in sources]
         ended = [one["ended"] for one in last if "ended" in one]
         for one in ended:
@@ -228,7 +225,7 @@ def kept_by_turn(part: Part, results: Sequence[Record]) -> str:
     """Return the share of replies in role by turn, first and last evaluation, a line a variant."""
     lines = []
     for variant, own in group_by("variant", results).items():
-        for source in dict.fromkeys(source for _, source, _ in part.panels):
+        for source in dict.fromkeys(source for _, source, _ in part.columns):
             shares = []
             for place in (0, -1):
                 turns = [run["evaluations"][place].get(source, {}).get("by_turn") for run in own]
@@ -238,30 +235,8 @@ def kept_by_turn(part: Part, results: Sequence[Record]) -> str:
     return "\n".join(["Replies in role, turn by turn:", "", *lines]) if lines else ""
 
 
-def draw(parts: dict[str, list[Record]]) -> Figure:
-    """Return the figure: a panel a number, rows of four a part, a line a variant."""
-    heights = [-(-len(PARTS[name].panels) // WIDTH) for name in parts]
-    figure = Figure(figsize=(3.9 * WIDTH, 3.5 * sum(heights)), dpi=100, layout="constrained")
-    rows = figure.subplots(sum(heights), WIDTH, squeeze=False)
-    for place, (name, results) in enumerate(parts.items()):
-        start = sum(heights[:place])
-        own_axes = list(rows[start : start + heights[place]].flat)
-        panels = PARTS[name].panels
-        for axes, (title, source, key) in zip(own_axes, panels, strict=False):
-            for index, (variant, own) in enumerate(group_by("variant", results).items()):
-                color, marker, line = style_of(index)
-                draw_band(axes, own, number(source, key), variant, color, marker + line)
-            tidy(axes, title[0].upper() + title[1:], xlabel="iteration", ylabel="held out")
-            axes.set_ylim(bottom=0)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for axes in own_axes[len(panels) :]:
-            axes.axis("off")
-        own_axes[0].legend(frameon=False, fontsize=8)
-    return figure
-
-
-def report(results: Sequence[Record]) -> tuple[str, Figure]:
-    """Return tables and figure."""
+def report(results: Sequence[Record]) -> tuple[str, dict[str, Figure]]:
+    """Return tables and figures."""
     parts = group_by("part", results)
     text = ["Held out, first → last evaluation; mean ± standard error over seeds."]
     for name, own in parts.items():

@@ -1,4 +1,4 @@
-"""Tables of bias and noise by staleness, and a figure of cosines along training."""
+"""Tables of bias and noise by staleness, and a figure of cosines by checkpoint and staleness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from experiments.curves import BLUE, ORANGE, VERMILION, legend_above
+from experiments.curves import draw_cells
 from experiments.study import Study
 from experiments.tables import as_markdown
 from r1lit.callbacks.figures import add_caption, tidy
@@ -14,7 +14,7 @@ from r1lit.files import Record, read_records
 
 FILES = ("base.jsonl", "early.jsonl", "late.jsonl")
 MEASURES = ("cosine_mean", "noise", "cosine")
-COLORS_BY_AGE = (BLUE, ORANGE, VERMILION)
+TITLES = ("Expected gradient (bias)", "One batch (bias and noise)")
 
 
 def read(study: Study) -> list[Record]:
@@ -89,30 +89,36 @@ def table_of_truth(lines: Sequence[Record]) -> str:
 
 
 def draw(lines: Sequence[Record]) -> Figure:
-    """Return the figure: cosines of single batches for each checkpoint, by staleness."""
+    """Return the figure: expected cosines and those of single batches, by checkpoint and age.
+
+    Estimators that coincide in every cell share a row; those nearest to the truth come first.
+    """
     checkpoints, stales = in_order(lines, "checkpoint"), in_order(lines, "stale")
-    names = in_order(lines, "estimator")
-    figure = Figure(figsize=(5.2 * len(checkpoints), 6.5), dpi=110, layout="constrained")
-    panels = figure.subplots(1, len(checkpoints), sharey=True, squeeze=False)[0]
-    for axes, checkpoint in zip(panels, checkpoints, strict=True):
-        for index, stale in enumerate(stales):
-            own = [x for x in lines if (x["checkpoint"], x["stale"]) == (checkpoint, stale)]
-            own = [x for x in own if x["cosine"] is not None]
-            place = [names.index(x["estimator"]) + 0.24 * (index - 1) for x in own]
-            color = COLORS_BY_AGE[index % len(COLORS_BY_AGE)]
-            axes.errorbar([x["cosine"] for x in own], place, fmt="o", markersize=4, color=color,
-                          xerr=[1.96 * x["cosine_se"] for x in own],
-                          label=f"a batch, {updates(stale)} old")  # fmt: skip
-            axes.plot([min(x["cosine_mean"], 1.0) for x in own], place, "|", color=color,
-                      markersize=8, label=f"expected, {updates(stale)} old")  # fmt: skip
-        tidy(axes, checkpoint, xlabel="cosine with the true gradient")
-        axes.set_yticks(range(len(names)), names)
-    panels[0].invert_yaxis()
-    legend_above(figure, panels[0], most=len(stales), fontsize=9)
+    by_cell = sorted(lines, key=lambda x: (checkpoints.index(x["checkpoint"]), x["stale"]))
+    rows = sorted(merged(by_cell), key=lambda row: -sum(x["cosine_mean"] or 0 for x in row[1]))
+    height = 2.0 + 0.29 * len(rows)
+    figure = Figure(figsize=(13, height), dpi=110, layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, measure, title in zip(panels, ("cosine_mean", "cosine"), TITLES, strict=True):
+        cells = [
+            [None if x[measure] is None else min(x[measure], 1.0) for x in own] for _, own in rows
+        ]
+        image = draw_cells(axes, cells, [", ".join(names) for names, _ in rows],
+                           [str(stale) for _ in checkpoints for stale in stales],
+                           cmap="RdBu", vmin=-1, vmax=1)  # fmt: skip
+        for index, checkpoint in enumerate(checkpoints):
+            left = index * len(stales) - 0.5
+            axes.text(left + len(stales) / 2, -0.6, checkpoint, ha="center", va="bottom")
+            axes.axvline(left, color="white", linewidth=6)
+        tidy(axes, xlabel="updates since the rollout")
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=12, pad=22)
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+    figure.colorbar(image, ax=panels, label="cosine with the true gradient", pad=0.01)
     add_caption(
         figure,
-        "Batches of 64 groups of 8 responses; 1,024 parameters of the last layer; bars: 95 % of the"
-        " mean over batches",
+        "Above the columns: the checkpoint. Batches of 64 groups of 8 responses; 1,024 parameters"
+        " of the last layer; 95 % intervals are in the tables; –: a batch without direction",
     )
     return figure
 

@@ -15,6 +15,7 @@ from tiny import ROOT
 from experiments import page
 from experiments.report import write_report
 from experiments.stages_skipped.__main__ import report as stages_skipped
+from experiments.study import named
 from experiments.sweep import read_sweep
 from experiments.tables import OVER_SEEDS, RULE, all_pairs
 from r1lit.files import read_records
@@ -42,11 +43,20 @@ def readme(name: str) -> str:
 @pytest.mark.parametrize("name", REPORTED)
 def test_the_page_of_a_study(name: str) -> None:
     report = import_module(STUDIES[name]["report"]).report
-    table, figure = report(read_records(EXPERIMENTS / name / page.RAW))
-    assert figure is not None
-    image = STUDIES[name]["figure"]
-    assert page.fill_in(readme(name), f"{table}\n\n![{Path(image).stem}]({image})") == readme(name)
-    assert (EXPERIMENTS / name / image).exists()
+    table, drawn = report(read_records(EXPERIMENTS / name / page.RAW))
+    figures = named(drawn, STUDIES[name])
+    block = page.with_images(table, figures, page.fill_in(readme(name), ""))
+    assert figures and page.fill_in(readme(name), block) == readme(name)
+
+
+def test_every_image_beside_a_page_is_shown_there_once_and_is_a_pdf_too() -> None:
+    pages = sorted(EXPERIMENTS.rglob("README.md"))
+    for path in pages:
+        shown = re.findall(r"!\[[^]]+\]\(([\w-]+\.png)\)", path.read_text())
+        there = [image.name for image in path.parent.glob("*.png")]
+        assert sorted(shown) == sorted(there), path.parent.name
+        assert all((path.parent / image).with_suffix(".pdf").exists() for image in there)
+    assert sum(len([*path.parent.glob("*.png")]) for path in pages) > 40
 
 
 def test_the_page_of_stages_left_out() -> None:
