@@ -68,7 +68,8 @@ def replace_json(path: Path, content: Any) -> None:
     Raises:
         OSError: naming ``path``.
     """
-    replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
+    written = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path, written.encode("utf-8", "backslashreplace"))  # of lone surrogates
 
 
 def replace_path(new: Path, path: Path) -> None:

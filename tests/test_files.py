@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from r1lit.files import append_records, keep_records, read_records, replace_path
+from r1lit.files import append_records, keep_records, read_records, replace_json, replace_path
 
 
 def test_jsonl_survives_a_torn_line_and_is_cut_back(tmp_path):
@@ -25,6 +27,13 @@ def test_a_lone_surrogate_is_kept(tmp_path):
     append_records(path, [{"text": "\udc80"}])
     assert read_records(path) == [{"text": "\udc80"}]
     assert keep_records(path, lambda r: True) == read_records(path) == [{"text": "\udc80"}]
+
+
+def test_json_keeps_characters_and_lone_surrogates(tmp_path):
+    path = tmp_path / "x.json"
+    replace_json(path, {"数学": "\udc80"})
+    assert '"数学": ' in path.read_text("utf-8")
+    assert json.loads(path.read_text("utf-8")) == {"数学": "\udc80"}
 
 
 def test_a_line_that_is_no_record_is_named(tmp_path):

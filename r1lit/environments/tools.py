@@ -171,8 +171,14 @@ def _with_null(schema: Any) -> Any:
 
 
 def as_text(result: Any) -> str:
-    """Return a tool's result as a model reads it: a text as it is, anything else as JSON."""
-    return result if isinstance(result, str) else json.dumps(result, default=str)
+    """Return a tool's result as a model reads it: a text as it is, anything else as JSON.
+
+    >>> as_text({"城市": "北京"})
+    '{"城市": "北京"}'
+    """
+    if isinstance(result, str):
+        return result
+    return json.dumps(result, default=str, ensure_ascii=False)
 
 
 def imported(key: str, made: Callable[..., Any] | str) -> Callable[..., Any]:

@@ -56,7 +56,7 @@ class JSONSchemaVerifier(Verifier):
         except (ValueError, RecursionError) as error:
             reason = f"{text[:60]!r} is not JSON" + (f": {error}" if "twice" in str(error) else "")
             return conclude("unparsed", None, reason)
-        canonical = json.dumps(value, sort_keys=True)[:200]
+        canonical = json.dumps(value, sort_keys=True, ensure_ascii=False)[:200]
         fault = next(validator.iter_errors(value), None)
         valid = {"valid": float(fault is None)}
         if fault is not None:
@@ -172,7 +172,8 @@ class FunctionCallVerifier(Verifier):
             return replace(conclude("unparsed", None, str(error)), details={"valid": 0.0})
         schemas = {function["name"]: function["parameters"] for function in functions}
         reason = find_fault(calls, list(gold), schemas)
-        canonical = json.dumps(sorted(calls, key=repr), sort_keys=True, default=str)[:200]
+        found = sorted(calls, key=repr)
+        canonical = json.dumps(found, sort_keys=True, default=str, ensure_ascii=False)[:200]
         verdict = conclude("wrong" if reason else "right", canonical, reason)
         return replace(verdict, details={"valid": 1.0})
 

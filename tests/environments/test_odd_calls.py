@@ -228,6 +228,19 @@ def test_null_is_an_optional_argument_as_its_schema_says(arguments, content):
     assert answer(Tools([optional]), "optional", **arguments) == (content, content[0] == "e")
 
 
+def weather(city: str) -> dict[str, str]:
+    """Tell the weather.
+
+    Args:
+        city: its name.
+    """
+    return {city: "晴"}
+
+
+def test_a_result_that_is_no_text_is_read_in_its_own_characters():
+    assert answer(Tools([weather]), "weather", city="北京") == ('{"北京": "晴"}', False)
+
+
 @pytest.mark.parametrize("turns", [ChatTurns(), InlineTurns()], ids=["chat", "inline"])
 @pytest.mark.parametrize(
     ("value", "error"),

@@ -85,6 +85,13 @@ def test_committed_outputs_are_those_of_the_committed_run(name):
     assert num_images(made) == num_images(committed)
 
 
+def test_a_rollout_shows_characters_not_code_points():
+    notebook = nbformat.read(ROOT / "notebooks" / "rollouts.ipynb", as_version=4)
+    shown = "".join(texts(outputs_in(notebook)))
+    code = "".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert "24. 试 2" in shown and "\\u" not in shown + code
+
+
 def test_committed_runs_are_small_and_say_what_they_are():
     folder = ROOT / "notebooks/data"
     assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < 1_000_000

@@ -57,6 +57,13 @@ def test_booleans_are_no_numbers(response, gold, status):
     assert JSONSchemaVerifier().verify(response, json_problem(gold, {})).status == status
 
 
+def test_what_was_read_is_shown_in_its_own_characters():
+    said = '{"name": "北京"}'
+    assert JSONSchemaVerifier().verify(said, json_problem(said)).canonical == said
+    calls = FunctionCallVerifier().verify('[geo.area(base="北京")]', call_problem(GOLD))
+    assert calls.canonical is not None and "北京" in calls.canonical
+
+
 def test_without_a_gold_answer_validity_decides():
     assert JSONSchemaVerifier().verify('{"name": ""}', json_problem()).status == "right"
 
