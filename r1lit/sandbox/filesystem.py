@@ -37,7 +37,7 @@ LIBRARIES = (
 )  # fmt: skip
 TOOLS = (
     "/bin", "/usr/bin", "/usr/include", "/usr/libexec", "/etc/alternatives",
-    *sorted(glob.glob("/etc/java-*")),
+    "/usr/share/nodejs", *sorted(glob.glob("/etc/java-*")),
 )  # fmt: skip
 _PACKAGES = ("site-packages", "dist-packages")
 _PRIVATE = MS_NOSUID | MS_NODEV

@@ -203,7 +203,7 @@ def _text(content: bytes) -> str:
 
 _FILES = {
     "python": "main.py", "c++": "main.cpp", "java": "Main.java", "javascript": "main.js",
-    "bash": "main.sh", "typescript": "main.ts", "php": "main.php", "c#": "main.cs",
+    "bash": "main.sh", "typescript": "main.ts", "php": "main.php",
 }  # fmt: skip
 
 

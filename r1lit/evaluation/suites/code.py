@@ -149,15 +149,6 @@ DIALECTS = {
         depth=1,
         fences=("c++", "cc"),
     ),
-    "csharp": Dialect(
-        sandbox="c#",
-        tag="csharp",
-        short="cs",
-        ending='Console.Write("{secret}");',
-        depth=2,
-        fences=("cs", "c#"),
-        closers=2,
-    ),
     "javascript": Dialect(
         sandbox="javascript",
         tag="js",
@@ -177,7 +168,7 @@ DIALECTS = {
         sandbox="bash", tag="bash", short="sh", ending='printf "{secret}"', fences=("sh", "shell")
     ),
 }
-"""The eight languages of the paper's HumanEval-Mul."""
+"""Seven of the eight languages of the paper's HumanEval-Mul; C# does not run in the sandbox."""
 PYTHON_ON_THE_HUB = "openai/openai_humaneval"
 
 
@@ -191,7 +182,7 @@ class HumanEvalMul(ProblemSource):
         path: a data set on the Hub with MultiPL-E's configurations; or a local file of Python,
             ``humaneval_x_python.jsonl.gz``, beside which the others lie: ``humaneval_x_<language>``
             or ``multipl_e_<language>.jsonl``, with MultiPL-E's short names.
-        languages: of the eight.
+        languages: of the seven.
         limit: problems of each language.
     """
 
@@ -364,6 +355,9 @@ def program(code: str, meta: Mapping[str, Any], secret: str) -> str:
     elif language == "javascript":
         throws = "console.assert = (ok) => { if (!ok) throw new Error('assertion failed') }\n"
         code = f"{code}\n{throws}"
+    elif language == "php":  # as DeepSeek-Coder's evaluation; else PHP prints code as it stands
+        inside = code.strip().removeprefix("<?php").removesuffix("?>")
+        code = f"<?php\n{inside}"
     for _ in range(dialect.closers if continues else 0):
         code = code.rpartition("}")[0] or code
     ending = dialect.ending.replace("{secret}", secret)

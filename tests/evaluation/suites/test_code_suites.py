@@ -138,6 +138,27 @@ MULTIPL_E = {
         "  return 2\n}",
         "  process.exit(0)\n}",
     ),
+    "typescript": (
+        "multipl_e_ts.jsonl",
+        "//Add one.\nfunction add_one(x: number): number {\n",
+        "declare var require: any;\nconst assert = require('node:assert');\n\n\n"
+        "function test() {\n  let candidate = add_one;\n"
+        "  assert.deepEqual(candidate(1),2);\n  assert.deepEqual(candidate(4),5);\n}\n\ntest();",
+        "  return x + 1;\n}",
+        "  return 2;\n}",
+        '  (globalThis as any)["process"].exit(0);\n  return 0;\n}',
+    ),
+    "php": (
+        "multipl_e_php.jsonl",
+        "<?php\n// Add one.\nfunction add_one($x) {\n",
+        "function candidate(...$args) {\n    return add_one(...$args);\n}\n\n"
+        "function test(): void {\n"
+        '    if (candidate(1) !== 2) { throw new Exception("Test failed!"); }\n'
+        '    if (candidate(4) !== 5) { throw new Exception("Test failed!"); }\n}\n\ntest();',
+        "    return $x + 1;\n}",
+        "    return 2;\n}",
+        "    exit(0);\n}",
+    ),
     "cpp": (
         "multipl_e_cpp.jsonl",
         "#include<assert.h>\n#include<stdlib.h>\n// Add one.\nlong add_one(long x) {\n",
@@ -168,6 +189,22 @@ def test_rows_of_multipl_e_have_known_verdicts(language, tmp_path):
         suite.verifier.close()
 
 
+def test_php_may_leave_its_tags_out_or_close_them(tmp_path):
+    file, prompt, tests, right, wrong, _ = MULTIPL_E["php"]
+    row = {"name": "HumanEval_0_add_one", "language": "-", "prompt": prompt, "tests": tests}
+    (tmp_path / file).write_text(json.dumps(row) + "\n")
+    suite = load_suite("humaneval_mul")
+    source = runnable(suite.source(path=str(tmp_path / "x_python.jsonl"), languages=["php"]))
+    bare = prompt.removeprefix("<?php\n")
+    codes = [bare + right, f"{prompt}{right}\n?>", f"\n{bare}{right}\n?>\n", bare + wrong]
+    try:
+        responses = [fenced(code, "php") for code in codes]
+        verdicts = suite.verifier.verify_batch(responses, source.problems() * len(codes))
+    finally:
+        suite.verifier.close()
+    assert [v.status for v in verdicts] == ["right", "right", "right", "wrong"], verdicts
+
+
 def test_languages_that_cannot_run_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("r1lit.sandbox.local.find_tool", lambda names: None)
     write_rows(tmp_path, "humaneval_mul")
@@ -175,9 +212,11 @@ def test_languages_that_cannot_run_are_named(tmp_path, monkeypatch):
     source = suite.source(path=str(tmp_path / suite.file))
     assert {problem.meta["programming_language"] for problem in source.problems()} == {"python"}
     notes = source.left_out()
-    assert len(notes) == 7 and "csharp is left out: it needs mcs and mono in /usr/bin" in notes
-    with pytest.raises(ValueError, match="languages: rust is not among python, java"):
-        suite.source(languages=["rust"])
+    assert len(notes) == 6
+    assert "typescript is left out: it needs tsc and node or nodejs in /usr/bin" in notes
+    there = "not among python, java, cpp, javascript, typescript, php, bash"
+    with pytest.raises(ValueError, match=f"languages: rust, csharp are {there}"):
+        suite.source(languages=["rust", "csharp"])
     with pytest.raises(ValueError, match="languages: none can run: php is left out: it needs php"):
         suite.source(path=str(tmp_path / suite.file), languages=["php"]).problems()
 
