@@ -5,6 +5,7 @@ P prompts   R rows   V vocabulary
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -53,12 +54,14 @@ class CachedDecoding(Decoding):
             ids_PS[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
             seen_PS[row, width - len(prompt) :] = 1
         self.cache = make_cache(policy.config)
+        takes_cache = "cache" in inspect.signature(self.model.forward).parameters
+        # transformers 5.24 renamed it; an earlier one would swallow the new name
+        self.cached = {"cache" if takes_cache else "past_key_values": self.cache, "use_cache": True}
         logits_PV = policy.model(
             input_ids=ids_PS,
             attention_mask=None if bool(seen_PS.all()) else seen_PS,
             position_ids=(seen_PS.cumsum(-1) - 1).clamp(min=0),
-            past_key_values=self.cache,
-            use_cache=True,
+            **self.cached,
             logits_to_keep=1,
         ).logits[:, -1]
         expand_R = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
@@ -76,8 +79,7 @@ class CachedDecoding(Decoding):
             input_ids=token_R[:, None],
             position_ids=self.position_R[:, None],
             attention_mask=self.seen_RL if self.padded else None,
-            past_key_values=self.cache,
-            use_cache=True,
+            **self.cached,
         ).logits[:, -1]
         self.position_R = self.position_R + 1
         return logits_RV

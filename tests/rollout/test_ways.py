@@ -56,6 +56,15 @@ def test_a_response_is_that_of_plain_forward_passes(name, tmp_path: Path):
     assert drawn.logp_BT.std() > 0.3, "a near uniform policy would prove nothing"
 
 
+@pytest.mark.parametrize("name", ["mistral", "llama"])
+def test_a_cache_goes_by_the_name_that_transformers_has_for_it(name, tmp_path: Path):
+    policy = load_policy(save_tiny(tmp_path, name)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        assert find_decoding_method(policy) == WAYS[name]
+        drawing.draw(policy, make_tokenizer(), PROMPTS, 2, max_tokens=4, compile=False)
+
+
 def test_the_slow_way_is_said_once(tmp_path: Path):
     policy = load_policy(save_tiny(tmp_path, "zamba2"))
     with pytest.warns(UserWarning, match=r"Zamba2ForCausalLM decodes without a cache") as said:

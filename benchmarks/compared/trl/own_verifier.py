@@ -5,10 +5,10 @@ import re
 from own_problems import train, well_formed
 
 
-def same_digits(completions, answer, **_):
+def same_number(completions, answer, **_):
     answers = [re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL) for text in completions]
-    digits = ["".join(re.findall(r"\d", found[-1])) if found else None for found in answers]
-    return [float(one == gold) for one, gold in zip(digits, answer, strict=True)]
+    pairs = zip(answers, answer, strict=True)
+    return [float(bool(found) and found[-1].strip() == gold) for found, gold in pairs]
 
 
-train(rewards=(same_digits, well_formed))
+train(rewards=(same_number, well_formed))
