@@ -39,6 +39,7 @@ from r1lit.callbacks.progress import LastLines, R1ProgressBar
 from r1lit.callbacks.run_config import RunConfig, read_yaml
 from r1lit.callbacks.start_checks import StartChecks
 from r1lit.cli.composition import as_mapping
+from r1lit.cli.dump import without_objects
 from r1lit.console import root_fault
 from r1lit.device import backend
 from r1lit.errors import check_at_least, message_of
@@ -129,6 +130,12 @@ class R1CLI(LightningCLI):
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
         """Return the one command that is run: a parser for each takes long to build."""
         return {self.command: LightningCLI.subcommands()[self.command]}
+
+    def init_parser(self, **options: Any) -> LightningArgumentParser:
+        """Return a parser whose dumps leave out what YAML cannot hold."""
+        parser = super().init_parser(**options)
+        parser.dump = partial(without_objects, parser.dump)
+        return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link the seeds, and add r1lit's own keys."""

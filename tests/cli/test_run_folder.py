@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -13,6 +14,8 @@ from tiny_evaluation import evaluation_config
 
 from r1lit.cli import main
 from r1lit.cli.composition import as_mapping, compose
+from r1lit.problems import Response
+from r1lit.rewards import RewardFunction
 
 CALLBACKS = ("ResponseTable", "CurveWriter", "IterationCheckpoint", "ExportHuggingFace")
 FILES = {
@@ -117,6 +120,40 @@ def test_a_saved_configuration_runs_again_elsewhere(config, tmp_path):
     main(["validate", "-c", str(second / "config.yaml"),
           "--ckpt_path", str(second / "checkpoints" / "last.ckpt")])  # fmt: skip
     assert (second / "validate.json").is_file()
+
+
+class ByRule(RewardFunction):
+    """A user's reward whose defaults are objects that YAML has no words for."""
+
+    rules: ClassVar[list[Any]] = []
+
+    def __init__(
+        self,
+        rule: Any = lambda response: float(response.num_tokens > 3),
+        others: Sequence[Any] = (1, object()),
+        weight: float = 1.0,
+    ) -> None:
+        super().__init__(weight)
+        self.rule = rule
+        self.rules.append((rule, others))
+
+    def __call__(self, responses: Sequence[Response]) -> list[float]:
+        return [self.rule(response) for response in responses]
+
+
+@pytest.mark.long
+def test_defaults_that_are_objects_are_left_out_of_the_configuration(config, tmp_path, recwarn):
+    first, second = tmp_path / "first", tmp_path / "second"
+    own = f"{__name__}.ByRule"
+    rewards = [{"class_path": own, "init_args": {"weight": 0.5}}]
+    file = config({"model": {"init_args": {"rewards": rewards}}}, callbacks=CALLBACKS[1:])
+    main(["fit", "-c", file, "--run", str(first)])
+    saved = yaml.safe_load((first / "config.yaml").read_text())
+    assert saved["model"]["init_args"]["rewards"] == rewards
+    main(["fit", "-c", str(first / "config.yaml"), "--run", str(second)])
+    assert [len(others) for _, others in ByRule.rules] == [2, 2]
+    assert all(callable(rule) for rule, _ in ByRule.rules)
+    assert not [str(w.message) for w in recwarn if "serialize" in str(w.message)]
 
 
 @pytest.mark.slow
