@@ -101,6 +101,13 @@ class LearnsPassRates(Protocol):
 
 
 @runtime_checkable
+class LabelsSteps(Protocol):
+    """A data module whose examples may have a label for each step."""
+
+    labels_steps: bool
+
+
+@runtime_checkable
 class CountsIterations(Protocol):
     """A data module whose epoch may be a number of iterations."""
 

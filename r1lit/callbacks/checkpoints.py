@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import proxy
 
 import lightning.pytorch as pl
@@ -461,7 +461,16 @@ class ExportHuggingFace(Callback):
         self.dtype = None if dtype is None else torch_dtype(dtype)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Find the folder."""
+        """Find the folder.
+
+        Raises:
+            ValueError: if the module has nothing to export.
+        """
+        if stage == "fit" and not isinstance(pl_module, Exports):
+            raise ValueError(
+                f"ExportHuggingFace needs a module with exported(); {type(pl_module).__name__} has"
+                " none: remove the callback"
+            )
         self.dirpath = folder_of(self._given, trainer, self, "policy")
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -498,17 +507,8 @@ class ExportHuggingFace(Callback):
         self.export(trainer, pl_module)
 
     def export(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the policy and ``pl_module.tokenizer`` to ``dirpath``, further models beside it.
-
-        Raises:
-            ValueError: if the module has nothing to export.
-        """
-        if not isinstance(pl_module, Exports):
-            raise ValueError(
-                f"ExportHuggingFace needs a module with exported(); {type(pl_module).__name__} has"
-                " none: remove the callback"
-            )
-        for name, model in pl_module.exported().items():
+        """Write the policy and ``pl_module.tokenizer`` to ``dirpath``, further models beside it."""
+        for name, model in cast(Exports, pl_module).exported().items():
             folder = self.dirpath if name == "policy" else self.dirpath.with_name(name)
             self._write(trainer, pl_module, name, model, folder)
         trainer.strategy.barrier("ExportHuggingFace")

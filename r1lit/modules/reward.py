@@ -31,6 +31,7 @@ from r1lit.modules.sharding import whole_weights
 from r1lit.objectives import RewardObjective, StepCrossEntropy
 from r1lit.policy import ModelSource, evaluating, load_reward_config, load_reward_model
 from r1lit.policy.scalar_head import MEAN, STD, score_rows, score_steps, split_by_length
+from r1lit.protocols import LabelsSteps
 from r1lit.ranks import of_all_ranks
 from r1lit.supervised_batches import PreferenceBatch
 from r1lit.text.scored_text import step_ends
@@ -323,7 +324,8 @@ class ProcessRewardModule(RewardModule):
 
     def setup(self, stage: str) -> None:
         """Check that the data has labelled steps."""
-        if self.data is not None and not self.data.labels_steps:
+        data = self.data
+        if data is not None and not (isinstance(data, LabelsSteps) and data.labels_steps):
             raise ValueError(
                 "data: ProcessRewardModule learns from labelled steps, r1lit.data.TableSteps;"
                 " RewardModule learns from pairs and labelled responses"

@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import yaml
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny import data, save_policy
@@ -320,6 +321,16 @@ def test_an_export_in_the_dtype_that_the_policy_came_in(tmp_path, caplog):
         module.policy_config = config
         ExportHuggingFace().on_fit_start(None, module)
     assert line in caplog.text
+
+
+def test_a_module_with_nothing_to_export_is_refused_before_it_trains(tmp_path):
+    class Bare(LightningModule):
+        """Trains something of its own."""
+
+    with pytest.raises(
+        ValueError, match=r"ExportHuggingFace needs a module with exported\(\); Bare"
+    ):
+        ExportHuggingFace(str(tmp_path)).setup(Trainer(logger=False), Bare(), "fit")
 
 
 def test_a_failed_export_leaves_the_last_good_one(tmp_path):
