@@ -6,7 +6,8 @@ import math
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from r1lit.callbacks import keys
 from r1lit.callbacks.base import finished_iterations, order_callbacks, run_folder
 from r1lit.callbacks.checkpoints import IterationCheckpoint
 from r1lit.protocols import CountsIterations
+from r1lit.rollout.progress import watch
 
 _SHOWN = (
     ("acc", f"train/{keys.REWARD_ACCURACY}", "{:.2f}"),
@@ -33,12 +35,15 @@ _SHOWN = (
 
 COLUMNS = 79
 SECONDS_BETWEEN = 10.0
+SECONDS_BETWEEN_REDRAWS = 0.2
 
 
 class R1ProgressBar(TQDMProgressBar):
     """Shows iteration, train accuracy, mean length, reflection words, last val pass@1, time left.
 
-    On a terminal it is a tqdm bar; elsewhere (a log file, a pipe) one plain line at a time:
+    On a terminal it is a tqdm bar that also moves within an iteration: "rollout 40 %" is the share
+    of responses that have ended, "update 3 of 16" counts the updates made. Elsewhere (a log file, a
+    pipe) it is one plain line at a time:
 
         iteration 12/30  acc 0.61  len 182  words 0.34  val 0.580  3:10 left
 
@@ -60,6 +65,9 @@ class R1ProgressBar(TQDMProgressBar):
         self._started: float | None = None
         self._first = 0
         self._iteration = 0
+        self._drawn_at = 0.0
+        self._num_updates = 0
+        self._unwatch: list[Callable[[], None]] = []
 
     @property
     def is_enabled(self) -> bool:
@@ -70,6 +78,45 @@ class R1ProgressBar(TQDMProgressBar):
         """Come after the callbacks whose numbers are shown."""
         super().setup(trainer, pl_module, stage)
         order_callbacks(trainer)
+        self._stop_watching()
+        if self.is_enabled:
+            self._unwatch.append(watch(partial(self._show_rollout, trainer)))
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Watch no longer."""
+        self._stop_watching()
+
+    def on_exception(self, *arguments: Any) -> None:
+        """Watch no longer."""
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        while self._unwatch:
+            self._unwatch.pop()()
+
+    def _show_rollout(self, trainer: pl.Trainer, num_ended: int, num_responses: int) -> None:
+        """Show a rollout's share of responses that have ended."""
+        if not self._is_due(num_ended == num_responses):
+            return
+        if trainer.training:
+            self._show(trainer, f"rollout {100 * num_ended // num_responses} %")
+        for bar in (self._val_progress_bar, self._test_progress_bar):
+            if trainer.evaluating and bar is not None and not bar.disable:
+                bar.set_postfix_str(f"{num_ended} of {num_responses} responses")
+
+    def _show_update(self, trainer: pl.Trainer, num_updates: int, *arguments: Any) -> None:
+        """Count an update of the policy, and show it if an iteration has several."""
+        self._num_updates += 1
+        if trainer.training and self._is_due(self._num_updates == num_updates):
+            self._show(trainer, f"update {self._num_updates} of {num_updates}")
+
+    def _is_due(self, is_last: bool) -> bool:
+        """Return whether to draw now: five times a second at most, and what is complete."""
+        now = time.monotonic()
+        if not is_last and now - self._drawn_at < SECONDS_BETWEEN_REDRAWS:
+            return False
+        self._drawn_at = now
+        return True
 
     def init_train_tqdm(self) -> Tqdm:
         """Return the training bar: the shared status line behind a bar."""
@@ -77,10 +124,20 @@ class R1ProgressBar(TQDMProgressBar):
         bar.bar_format = "{desc}"
         return bar
 
-    def on_train_start(self, *arguments: Any) -> None:
-        """Stop the clock until the end of this process's first iteration."""
-        super().on_train_start(*arguments)
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stop the clock until the end of this process's first iteration, and count updates."""
+        super().on_train_start(trainer, pl_module)
         self._started = None
+        self._iteration = trainer.fit_loop.total_batch_idx + 1
+        num_updates = getattr(getattr(pl_module, "plan", None), "updates_per_iteration", 1)
+        if self.is_enabled and num_updates > 1:
+            policys = trainer.optimizers[0]
+            hook = policys.register_step_post_hook(partial(self._show_update, trainer, num_updates))
+            self._unwatch.append(hook.remove)
+
+    def on_train_batch_start(self, *arguments: Any) -> None:
+        """Begin to count the iteration's updates."""
+        self._num_updates = 0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *arguments: Any) -> None:
         """Let the bar go on where the epoch before ended."""
@@ -151,10 +208,13 @@ class R1ProgressBar(TQDMProgressBar):
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._show(trainer)
 
-    def status(self, trainer: pl.Trainer) -> str:
-        """Return the line shown."""
+    def status(self, trainer: pl.Trainer, part: str = "") -> str:
+        """Return the line shown: of the last iteration finished, or of a part of the next."""
         total = _num_iterations(trainer)
-        parts = [f"iteration {self._iteration}/{'?' if math.isinf(total) else int(total)}"]
+        iteration = self._iteration + bool(part)
+        parts = [f"iteration {iteration}/{'?' if math.isinf(total) else int(total)}"]
+        parts += [part] if part else []
+        num_fixed = len(parts)
         metrics = trainer.callback_metrics
         for label, key, form in _SHOWN:
             if label == "loss" and f"train/{keys.REWARD_ACCURACY}" in metrics:
@@ -165,10 +225,12 @@ class R1ProgressBar(TQDMProgressBar):
         if self._started is not None and num_made > 0 and not math.isinf(total):
             each = (time.monotonic() - self._started) / num_made
             parts.append(f"{as_clock(each * (total - self._iteration))} left")
+        while len("  ".join(parts)) > COLUMNS and len(parts) > num_fixed + 2:
+            del parts[-2]  # the last number, before the time that is left
         return "  ".join(parts)
 
-    def _show(self, trainer: pl.Trainer) -> None:
-        status = self.status(trainer)
+    def _show(self, trainer: pl.Trainer, part: str = "") -> None:
+        status = self.status(trainer, part)
         if self._prints_lines(trainer):
             print(status, flush=True)
         elif not self._plain and self._train_progress_bar is not None:

@@ -24,6 +24,7 @@ from urllib.request import getproxies
 import r1lit
 from r1lit.cli.composition import SUBCOMMANDS, as_mapping, compose
 from r1lit.cli.ranks import ending_together
+from r1lit.cli.waiting import counting_seconds
 from r1lit.console import run_script
 from r1lit.errors import did_you_mean
 from r1lit.sigterm import end_after
@@ -116,8 +117,9 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
         gc.disable()  # what imports and parsing make stays; R1CLI puts it on once all is made
         try:
-            leave_out_of_torchmetrics("scipy.signal")
-            from r1lit.cli.command import run_command
+            with counting_seconds("loading PyTorch and Lightning"):
+                leave_out_of_torchmetrics("scipy.signal")
+                from r1lit.cli.command import run_command
 
             return run_command(composed)
         finally:

@@ -19,6 +19,7 @@ from r1lit.rewards import RewardFunction, score
 from r1lit.rollout import Completion, Request, RolloutEngine, Sampling
 from r1lit.rollout.grading import BackgroundGrading
 from r1lit.rollout.left_out import leave_out_undecided_groups
+from r1lit.rollout.progress import reported
 from r1lit.verifiers import Grader
 
 
@@ -101,7 +102,8 @@ class RolloutWorker:
         requests = self.requests(batch, prompt_indices, iteration)
         started = time.perf_counter()
         with self.grading(batch, prompt_indices) as grading:
-            completions = self.engine.generate(requests, grading.begin)
+            watched = reported(grading.begin, len(prompt_indices) * batch.group_size)
+            completions = self.engine.generate(requests, watched)
             timings.rollout += time.perf_counter() - started
             return self._finish(grading, completions, batch, prompt_indices, timings, iteration)
 
