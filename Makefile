@@ -32,11 +32,17 @@ $(STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
+# What a CPU without bfloat16 adds; the same test as r1lit's own choice of the precision
+AHA_ALSO := from r1lit.device.cpu.machine import has_fast_bfloat16 as fast; \
+  print('' if fast() else ' -c configs/mini/aha_float32.yaml')
+
 aha: $(STAMP)  ## R1-Zero in miniature; goes on where an interrupted run stopped
 	@if [ -f $(AHA)/checkpoints/last.ckpt ]; then \
 	  echo "$(AHA) holds a checkpoint: going on from it (make aha-again starts over)"; \
 	fi
-	$(BIN)/r1lit fit -c configs/mini/aha.yaml --ckpt_path last
+	@also=$$($(BIN)/python -c "$(AHA_ALSO)") && { \
+	  [ -z "$$also" ] || echo "This CPU has no instructions for bfloat16: adding$$also (fewer responses, no KL penalty)"; \
+	  set -x; $(BIN)/r1lit fit -c configs/mini/aha.yaml$$also --ckpt_path last; }
 	@echo "Finished: $(AHA)/curves.png, $(AHA)/summary.json, $(AHA)/responses.jsonl (make aha-again starts over)"
 
 clean-aha:  ## remove the miniature's run folder

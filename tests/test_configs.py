@@ -41,6 +41,7 @@ STUDENTS = {  # learning rates of Nature 645:633, supplement
 SMALL = sorted(p.name for p in (CONFIGS / "r1").glob("*.yaml") if p.name != "eval_zero.yaml")
 COMPOSITIONS = [
     ("mini/aha.yaml",),
+    ("mini/aha.yaml", "mini/aha_float32.yaml"),
     ("real.yaml",),  # runs in tests/experiments/test_real_model.py
     # one GPU; these run small in tests/experiments/test_real_model.py
     ("data/math.yaml", "r1_zero.yaml", "hardware/one_gpu.yaml", "real/qwen3_0.6b_math.yaml"),

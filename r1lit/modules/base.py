@@ -117,19 +117,7 @@ class PolicyModule(LightningModule):
     def setup(self, stage: str) -> None:
         """Refuse strategies and precisions under which updates or rollouts cannot work."""
         check_strategy(self.trainer.strategy)
-        if self.trainer.precision not in ("32-true", "bf16-mixed"):
-            raise ValueError(
-                f"precision: {self.trainer.precision!r} is not 32-true or bf16-mixed; for weights"
-                " in bfloat16 keep 32-true and set the model's dtype: bfloat16"
-            )
-        device = self.trainer.strategy.root_device
-        is_fast = backend(device).has_fast_bfloat16
-        if self.trainer.precision == "bf16-mixed" and not is_fast:
-            which = "CPU" if device.type == "cpu" else "GPU"
-            rank_zero_warn(
-                f"precision: bf16-mixed is slow on this {which}, which has no instructions for"
-                " bfloat16; --trainer.precision 32-true is faster"
-            )
+        check_precision(self.trainer.precision, self.trainer.strategy.root_device)
 
     @property
     def data(self) -> Any:
@@ -341,6 +329,30 @@ class PolicyModule(LightningModule):
             return float(count)
         own = count.float().to(self.device)  # NCCL reduces no tensor of the CPU
         return float(self.trainer.strategy.reduce(own, reduce_op="mean"))
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Warn of ``bf16-mixed`` on a device that has no instructions for bfloat16.
+
+    These are Intel's laptops, AMD's before Zen 4, and GPUs below compute capability 8.0.
+
+    Raises:
+        ValueError: if the precision is none that updates and rollouts have.
+    """
+    if precision not in ("32-true", "bf16-mixed"):
+        instead = "for weights in bfloat16 keep 32-true and set the model's dtype: bfloat16"
+        if precision == "16-mixed":
+            instead = (
+                "float16 needs scaled losses, which updates do not have; a GPU without bfloat16"
+                " (compute capability below 8.0) trains in 32-true"
+            )
+        raise ValueError(f"precision: {precision!r} is not 32-true or bf16-mixed; {instead}")
+    if precision == "bf16-mixed" and not backend(device).has_fast_bfloat16:
+        which = "CPU" if device.type == "cpu" else "GPU"
+        rank_zero_warn(
+            f"precision: bf16-mixed is slow on this {which}, which has no instructions for"
+            " bfloat16; --trainer.precision 32-true is faster"
+        )
 
 
 # gradients
