@@ -25,6 +25,91 @@ using at::Tensor;
 
 constexpr int64_t TILE = 64;  // tokens whose keys stay in the nearest cache while n heads read them
 
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+
+// GCC takes vectors of sixteen lanes apart, lane by lane, where registers hold eight: twelve times
+// as slow as this, which adds up in the same order.
+
+// The sums of neighbouring lanes of the products of a query and one key, four times over.
+template <int parts, typename Number>
+inline __m256 quarters_of(const float* __restrict query, const Number* __restrict key) {
+  __m256 low = _mm256_mul_ps(load_half(query), load_half(key));
+  __m256 high = _mm256_mul_ps(load_half(query + 8), load_half(key + 8));
+#pragma GCC unroll 8
+  for (int part = 1; part < parts; ++part) {
+    const float* q = query + part * LANES;
+    const Number* k = key + part * LANES;
+    low = _mm256_fmadd_ps(load_half(q), load_half(k), low);
+    high = _mm256_fmadd_ps(load_half(q + 8), load_half(k + 8), high);
+  }
+  return _mm256_hadd_ps(low, high);
+}
+
+// Of two keys the sums of lanes 0 to 7 and 8 to 15.
+inline __m128 halves_of(__m256 a, __m256 b) {
+  const __m256 both = _mm256_hadd_ps(a, b);
+  return _mm_add_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
+}
+
+// The scores of sixteen keys, of which those from `left` on are read as if they were the last.
+template <int parts, bool whole, typename Number>
+inline Floats scores_of_sixteen(const float* __restrict query, const Number* __restrict key,
+                                int64_t left) {
+  constexpr int64_t size = parts * LANES;
+  const auto quarters = [&](int64_t i) {
+    return quarters_of<parts>(query, key + (whole ? i : std::min(i, left - 1)) * size);
+  };
+  float scores[LANES];
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < LANES; i += 4) {
+    const __m128 first = halves_of(quarters(i), quarters(i + 1));
+    const __m128 second = halves_of(quarters(i + 2), quarters(i + 3));
+    _mm_storeu_ps(scores + i, _mm_hadd_ps(first, second));
+  }
+  return load(scores);
+}
+
+// Add `tokens` values, weighted, to D numbers of `out`.
+template <int parts, typename Number>
+inline void add_weighted_parts(const float* __restrict weights, const Number* __restrict value,
+                               int64_t tokens, float* __restrict out) {
+  constexpr int64_t size = parts * LANES, halves = 2;
+  // 48 numbers at a time: their sums of even and of odd tokens fill twelve of sixteen registers
+  constexpr int at_once = 3;
+#pragma GCC unroll 4
+  for (int first = 0; first < parts; first += at_once) {
+    constexpr int most = parts < at_once ? parts : at_once;
+    const int count = std::min(most, parts - first) * halves;
+    __m256 even[most * halves], odd[most * halves];
+#pragma GCC unroll 8
+    for (int i = 0; i < most * halves; ++i) even[i] = odd[i] = _mm256_setzero_ps();
+    const Number* v = value + first * LANES;
+    int64_t t = 0;
+    for (; t + 1 < tokens; t += 2) {
+      const __m256 a = _mm256_set1_ps(weights[t]), b = _mm256_set1_ps(weights[t + 1]);
+#pragma GCC unroll 8
+      for (int i = 0; i < most * halves; ++i) {
+        if (i >= count) break;
+        even[i] = _mm256_fmadd_ps(a, load_half(v + t * size + 8 * i), even[i]);
+        odd[i] = _mm256_fmadd_ps(b, load_half(v + (t + 1) * size + 8 * i), odd[i]);
+      }
+    }
+    float* o = out + first * LANES;
+#pragma GCC unroll 8
+    for (int i = 0; i < most * halves; ++i) {
+      if (i >= count) break;
+      if (t < tokens) {
+        const __m256 a = _mm256_set1_ps(weights[t]);
+        even[i] = _mm256_fmadd_ps(a, load_half(v + t * size + 8 * i), even[i]);
+      }
+      const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(o + 8 * i), _mm256_add_ps(even[i], odd[i]));
+      _mm256_storeu_ps(o + 8 * i, sum);
+    }
+  }
+}
+
+#else
+
 // Add neighbouring lanes: of a and b the sums of lanes 2i and 2i + 1, those of a first.
 inline Floats add_neighbours(Floats a, Floats b) {
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
@@ -60,6 +145,30 @@ inline Floats scores_of_sixteen(const float* __restrict query, const Number* __r
   return sums_of(sums);
 }
 
+// Add `tokens` values, weighted, to D numbers of `out`.
+template <int parts, typename Number>
+inline void add_weighted_parts(const float* __restrict weights, const Number* __restrict value,
+                               int64_t tokens, float* __restrict out) {
+  constexpr int64_t size = parts * LANES;
+  Floats even[parts] = {}, odd[parts] = {};  // two, so that one need not wait for the other
+  int64_t t = 0;
+  for (; t + 1 < tokens; t += 2) {
+#pragma GCC unroll 8
+    for (int part = 0; part < parts; ++part) {
+      even[part] += weights[t] * load(value + t * size + part * LANES);
+      odd[part] += weights[t + 1] * load(value + (t + 1) * size + part * LANES);
+    }
+  }
+#pragma GCC unroll 8
+  for (int part = 0; part < parts; ++part) {
+    if (t < tokens) even[part] += weights[t] * load(value + t * size + part * LANES);
+    const Floats sum = load(out + part * LANES) + (even[part] + odd[part]);
+    std::memcpy(out + part * LANES, &sum, sizeof sum);
+  }
+}
+
+#endif
+
 // D is a multiple of LANES, `parts` of them; 0 stands for any other D, which is slower.
 template <int parts, typename Number>
 void scores_of(const float* __restrict query, const Number* __restrict key, int64_t tokens,
@@ -88,22 +197,7 @@ template <int parts, typename Number>
 void add_weighted(const float* __restrict weights, const Number* __restrict value, int64_t tokens,
                   int64_t D, float* __restrict out) {
   if constexpr (parts > 0) {
-    constexpr int64_t size = parts * LANES;
-    Floats even[parts] = {}, odd[parts] = {};  // two, so that one need not wait for the other
-    int64_t t = 0;
-    for (; t + 1 < tokens; t += 2) {
-#pragma GCC unroll 8
-      for (int part = 0; part < parts; ++part) {
-        even[part] += weights[t] * load(value + t * size + part * LANES);
-        odd[part] += weights[t + 1] * load(value + (t + 1) * size + part * LANES);
-      }
-    }
-#pragma GCC unroll 8
-    for (int part = 0; part < parts; ++part) {
-      if (t < tokens) even[part] += weights[t] * load(value + t * size + part * LANES);
-      const Floats sum = load(out + part * LANES) + (even[part] + odd[part]);
-      std::memcpy(out + part * LANES, &sum, sizeof sum);
-    }
+    add_weighted_parts<parts>(weights, value, tokens, out);
   } else {
     for (int64_t t = 0; t < tokens; ++t) {
       const float weight = weights[t];

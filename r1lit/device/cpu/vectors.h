@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -38,6 +38,16 @@ inline Floats load(const BFloat16* x) {  // the upper half of a float32's bits
   return (Floats)(__builtin_convertvector(halves, Words) << 16);
 #endif
 }
+
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__)
+// Half of a vector, what one register of AVX2 holds.
+inline __m256 load_half(const float* x) { return _mm256_loadu_ps(x); }
+
+inline __m256 load_half(const BFloat16* x) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+#endif
 
 inline float to_float(float x) { return x; }
 inline float to_float(BFloat16 x) { return static_cast<float>(x); }
