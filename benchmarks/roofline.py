@@ -4,13 +4,15 @@
     python -m benchmarks.roofline --tiny
 
 The iteration is that of ``configs/mini/aha.yaml``: 16 x 16 responses, with the lengths of
-``lengths.json``, four updates of 64 rows. A part's roofline is the least time that arithmetic, at
-the best rate of square products here, or memory, at the rate of a sum, allows; the optimiser's is
-memory's alone. Each repeat measures the peak first, then every part, then the products of the
-policy's linear layers alone in three ways: as PyTorch makes them (MKL), and with weights packed
-once for oneDNN and for MKL, which is what ``torch.compile`` does where weights are frozen. The
-table has medians over repeats. One thread is timed by its CPU seconds, so that other processes
-count less; several by the clock, and then nothing else may run.
+``lengths.json``, four updates of 64 rows. A part's roofline is the least time that arithmetic or
+memory allows; the optimiser's is memory's alone. Arithmetic goes at the best rate of square
+products just before, memory at the best rate of a sum in any repeat. The products of the policy's
+linear layers are measured alone too, in three ways: as PyTorch makes them (MKL), and with weights
+packed once for oneDNN and for MKL, which is what ``torch.compile`` does where weights are frozen.
+
+Each repeat measures the peak, every part and every product, one after the other; the table has
+medians over repeats. One thread is timed by its CPU seconds, so that other processes count less;
+several by the clock, and then nothing else may run.
 
 N tokens of a product
 """
@@ -22,6 +24,7 @@ import json
 import os
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -208,15 +211,12 @@ def least_seconds(work: Work, prompts: Sequence[int], peak: float, read: float) 
     }
 
 
-def shares_of_parts(parts: Parts, peak: float, read: float) -> dict[str, float]:
-    """Make an iteration; return each part's share of its roofline, and its seconds."""
+def seconds_of_parts(parts: Parts) -> dict[str, float]:
+    """Make an iteration; return each part's seconds."""
     seconds = {"rollout": parts.rollout(), "forward without gradients": parts.forward()}
     seconds["forward"], seconds["backward"] = parts.backward()
     seconds["optimiser"] = parts.optimise()
-    lengths = [len(prompt) for prompt in parts.batch.prompts]
-    least = least_seconds(parts.work, lengths, peak, read)
-    shares = {name: least[name] / took for name, took in seconds.items()}
-    return shares | {f"{name}, seconds": took for name, took in seconds.items()}
+    return seconds
 
 
 # products alone
@@ -275,24 +275,30 @@ def threads(count: int) -> Iterator[None]:
 
 def measure(num_threads: int, repeats: int, tiny: bool) -> list[dict[str, Any]]:
     """Return the rows of the table."""
-    found: dict[tuple[str, str], list[float]] = {}
-    peaks = []
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    peaks, reads, seconds = [], [], []
     with tempfile.TemporaryDirectory() as folder, threads(num_threads):
         size = (16, 16, 512)
         work = grpo_work("mini", Path(folder), size, "fp32", tiny=tiny, train_batch_size=64)
         work = replace(work, model=str(MODEL))
         parts = Parts(work, compile=not tiny)
         parts.rollout()  # compiles
-        read = 1e9 * bandwidth_gb("cpu", 64 if tiny else 512)["read_gb_per_s"]
         weights = [layer.weight.detach() for layer in products(parts.policy)]
         for repeat in range(repeats):
             peaks.append(peak_flops())
-            for name, share in shares_of_parts(parts, peaks[-1], read).items():
-                found.setdefault((name, ""), []).append(share)
+            reads.append(1e9 * bandwidth_gb("cpu", 64 if tiny else 256)["read_gb_per_s"])
+            seconds.append(seconds_of_parts(parts))
             for num_tokens in NUMS_TOKENS:
                 for way, share in shares_of_products(weights, num_tokens, peaks[-1]).items():
-                    found.setdefault((f"products of {num_tokens} tokens", way), []).append(share)
+                    found[f"products of {num_tokens} tokens", way].append(share)
             print(f"repeat {repeat + 1} of {repeats}: {peaks[-1] / 1e9:.0f} GFLOP/s", flush=True)
+    prompts, read = [len(prompt) for prompt in parts.batch.prompts], max(reads)
+    of_parts: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for peak, took in zip(peaks, seconds, strict=True):
+        for name, least in least_seconds(work, prompts, peak, read).items():
+            of_parts[name, ""].append(least / took[name])
+            of_parts[f"{name}, seconds", ""].append(took[name])
+    found = of_parts | found
     common = {
         "threads": num_threads,
         "peak_gflops": round(median(peaks) / 1e9, 1),
