@@ -129,7 +129,7 @@ class R1ProgressBar(TQDMProgressBar):
         super().on_train_start(trainer, pl_module)
         self._started = None
         self._iteration = trainer.fit_loop.total_batch_idx + 1
-        num_updates = getattr(getattr(pl_module, "plan", None), "updates_per_iteration", 1)
+        num_updates = getattr(pl_module, "updates_per_iteration", 1)
         if self.is_enabled and num_updates > 1:
             policys = trainer.optimizers[0]
             hook = policys.register_step_post_hook(partial(self._show_update, trainer, num_updates))
