@@ -78,7 +78,7 @@ class Candidates:
 
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
-        """Return those of several sequences of tokens, one after the other."""
+        """Return the candidates of several sequences of tokens, one after the other."""
         return cls(
             ids_N=torch.cat([part.ids_N for part in parts]),
             num_K=torch.cat([part.num_K for part in parts]),
@@ -90,7 +90,7 @@ class Candidates:
         return cls(ids_N=token_K.int().cpu(), num_K=torch.ones(len(token_K), dtype=torch.int32))
 
     def split(self, sizes: Sequence[int]) -> list[Candidates]:
-        """Return those of the first so many tokens, of the next so many, and so on."""
+        """Return the candidates of the first so many tokens, of the next so many, and so on."""
         num = self.num_K.split(list(sizes))
         ids = self.ids_N.split([int(num_k.sum()) for num_k in num])
         return [Candidates(ids_N=i, num_K=n) for i, n in zip(ids, num, strict=True)]
@@ -162,7 +162,7 @@ class Rollout:
         return replace(self, **mappings, **moved(vars(self)))  # type: ignore[arg-type]
 
     def extra(self, name: str, reader: str) -> Tensor:
-        """Return what a step has written under a name, ``[B, T]``.
+        """Return the numbers that a step has written under a name, ``[B, T]``.
 
         Raises:
             ValueError: naming ``reader``, if none has.
@@ -195,7 +195,7 @@ class Rollout:
 
     @property
     def num_sampled_B(self) -> Tensor:
-        """How many tokens of each response the policy has sampled."""
+        """Number of tokens of each response that the policy has sampled."""
         return self.length_B if self.environment_BT is None else self.sampled_BT.sum(-1)
 
     @property

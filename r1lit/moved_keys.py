@@ -54,7 +54,7 @@ MOVED_CLASSES = {
 
 
 def moved(path: str) -> str | None:
-    """Return what stands in the place of a key, or of a key below it; None if it never was one.
+    """Return the present form of a moved key, or of a key below it; None if it never was one.
 
     >>> moved("model.dynamic_sampling")
     'model.collector: r1lit.collect.DynamicSampling'
@@ -65,7 +65,7 @@ def moved(path: str) -> str | None:
 
 
 def moved_class(path: str) -> str | None:
-    """Return what is now written for a class, by its path or bare name; None if it never was one.
+    """Return the present form of a moved class, by path or bare name; None if it never was one.
 
     >>> moved_class("Kept")
     'r1lit.objectives.OnlyKept'

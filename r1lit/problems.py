@@ -60,7 +60,7 @@ Ended = Literal["answered", "environment", "turns", "length", "invalid", "failed
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """What happened in an episode of several turns.
+    """The course of an episode of several turns.
 
     ``messages`` are the turns after the prompt, the model's and the environment's; ``text`` is what
     verifiers and rewards read: words of the model alone. ``verdict`` is the environment's, None
@@ -102,7 +102,7 @@ class Response:
 
     @property
     def group_id(self) -> int | str:
-        """What the responses of its group have in common, and no others.
+        """The key that the responses of one group share, and no others.
 
         A problem may come twice in one rollout, so in one it is the group's number; outside of a
         rollout, the problem's ``uid``.
@@ -111,5 +111,5 @@ class Response:
 
     @property
     def num_sampled(self) -> int:
-        """How many tokens the policy has written."""
+        """Number of tokens that the policy has sampled."""
         return self.num_tokens - self.num_environment_tokens

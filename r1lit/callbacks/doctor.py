@@ -121,7 +121,7 @@ class Doctor(Callback):
             print(f"doctor: {self.last_line()}", file=sys.stderr, flush=True)
 
     def last_line(self) -> str:
-        """Return what is wrong and where to read about it, or that nothing was found."""
+        """Return the first fault and where to read about it, or that no rule applies."""
         found = self.look()
         if self._failure is not None:
             return f"{self._folder} could not be looked at: {self._failure!r}"

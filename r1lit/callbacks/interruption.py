@@ -133,7 +133,7 @@ class Interruption:
 
     @property
     def error(self) -> BaseException:
-        """What to raise once everything is saved."""
+        """The exception to raise once everything is saved."""
         return SIGTERMException() if self._heard == signal.SIGTERM else KeyboardInterrupt()
 
     @contextmanager

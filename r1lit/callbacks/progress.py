@@ -71,7 +71,7 @@ class R1ProgressBar(TQDMProgressBar):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether tqdm's bars are shown."""
+        """True where tqdm's bars are shown."""
         return super().is_enabled and not self._plain
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -219,7 +219,7 @@ DIGITS = 4
 
 
 def token_records(rollout: Rollout, values: TokenValues | None, tokenizer: Any) -> list[Record]:
-    """Return what to add to the lines of a rollout's first responses.
+    """Return the fields to add to the lines of a rollout's first responses.
 
     Args:
         rollout: of P groups.

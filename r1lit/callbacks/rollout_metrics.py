@@ -129,7 +129,7 @@ class ReflectionWords(RolloutStatistics[ReflectionRow]):
         values.update({keys.REFLECTION_ONSET + w: float(i) for w, i in self._onset.items()})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the onsets depend on."""
+        """Return the measured rates, which decide the onsets after a resume."""
         return {
             "num_measured": self._num_measured,
             "recent": {word: list(rates) for word, rates in self._recent.items()},

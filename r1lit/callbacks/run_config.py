@@ -66,7 +66,7 @@ class RunConfig(SaveConfigCallback):
             data.accepts_changed_data = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is compared on resume: of one start it is the same in every checkpoint."""
+        """Return the settings to compare on resume; all checkpoints of one start hold the same."""
         return self._compared
 
     def on_load_checkpoint(
@@ -165,7 +165,7 @@ class RunConfig(SaveConfigCallback):
 
 
 def read_yaml(text: str) -> dict[str, Any]:
-    """Return what a dumped configuration holds, by libyaml where PyYAML has it: ten times as fast.
+    """Return a dumped configuration, read by libyaml where PyYAML has it: ten times as fast.
 
     >>> read_yaml("run: a")
     {'run': 'a'}

@@ -51,7 +51,7 @@ class Collector(ABC):
 
     @contextmanager
     def generating(self, batch: PromptBatch, run: Run, timings: Timings) -> Iterator[None]:
-        """Hold what generating an iteration takes; ``groups`` is called within."""
+        """Gather the weights to sample with; ``groups`` is called within."""
         with run.whole_weights_for_sampling():
             yield
 
@@ -62,7 +62,7 @@ class Collector(ABC):
         """Return a rollout of some of the batch's prompts, named by their places in it."""
 
     def metrics(self, rollout: Rollout, run: Run) -> dict[str, float]:
-        """Return what to log of an iteration's rollout."""
+        """Return the metrics to log of an iteration's rollout."""
         return {}
 
     def wait(self) -> float:
@@ -70,11 +70,11 @@ class Collector(ABC):
         return 0.0
 
     def state(self) -> dict[Any, Any]:
-        """Return what a checkpoint holds; empty if nothing."""
+        """Return the collector's part of a checkpoint; empty if it has none."""
         return {}
 
     def load(self, state: Mapping[Any, Any]) -> None:  # noqa: B027
-        """Take back what ``state`` returned, on any number of ranks."""
+        """Restore the state that ``state`` returned, on any number of ranks."""
 
     def close(self) -> None:  # noqa: B027
         """Let go what was begun."""

@@ -74,11 +74,11 @@ class DynamicSampling(Collector):
         return self.inner.wait()
 
     def state(self) -> dict[Any, Any]:
-        """Return what a checkpoint holds of the inner collector."""
+        """Return the inner collector's part of a checkpoint."""
         return self.inner.state()
 
     def load(self, state: Mapping[Any, Any]) -> None:
-        """Take it back."""
+        """Restore the inner collector's state."""
         self.inner.load(state)
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ from r1lit.text.special_tokens import literal
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions:
-    """How a question becomes a prompt.
+    """Settings of how a question becomes a prompt.
 
     Args:
         template: a name of ``r1lit.text.prompts`` (r1_zero, small_world, question_answer,
@@ -108,7 +108,7 @@ class PromptOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutOptions:
-    """What one training iteration rolls out.
+    """Settings of the rollout of one training iteration.
 
     Args:
         prompts_per_iteration: P, prompts of an iteration, over all ranks.
@@ -128,7 +128,7 @@ class RolloutOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions:
-    """How documents are packed into rows, and rows into updates.
+    """Settings of how documents are packed into rows, and rows into updates.
 
     Args:
         max_seq_len: tokens of a row; documents are packed whole.
@@ -175,7 +175,7 @@ class PackingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    """What validation, test and prediction roll out.
+    """Settings of the rollouts of validation, test and prediction.
 
     Args:
         num_samples: k, responses to each problem.
@@ -457,7 +457,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
     def opening(
         self, problem: Problem, literal: Callable[[Any], Any] = lambda value: value
     ) -> str | Conversation:
-        """Return what becomes the prompt, with the tools of the problem's environment.
+        """Return the text or turns of a prompt, with the tools of the problem's environment.
 
         Args:
             problem: that is asked.

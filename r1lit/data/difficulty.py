@@ -17,7 +17,7 @@ POOLS = ("new", "hard", "medium", "easy")
 
 @dataclass(frozen=True, kw_only=True)
 class Difficulty:
-    """How prompts are chosen by the pass rates that the run itself has measured.
+    """Settings that choose prompts by the pass rates that the run itself has measured.
 
     A group whose responses are all right or all wrong has no advantage (DAPO 2503.14476, §3.2), so
     its prompt costs G responses and teaches nothing. After each iteration the running rate of each
@@ -69,7 +69,7 @@ class Difficulty:
 
 @dataclass
 class Record:
-    """What is known of a problem: running rate, equal extreme outcomes in a row, rest until."""
+    """A problem's history: running rate, equal extreme outcomes in a row, rest until."""
 
     rate: float
     streak: int = 0
@@ -217,7 +217,7 @@ class DifficultySampler:
         self.records[uid] = record
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the batches from here on depend on."""
+        """Return the problems' records, on which the batches from here on depend."""
         records = {uid: list(asdict(record).values()) for uid, record in self.records.items()}
         return {"num_learnt": self.num_learnt, "records": records}
 

@@ -296,7 +296,7 @@ def _identity(problem: Problem, prompt: tuple[int, ...]) -> bytes:
 
 
 def resume_key(sampler: Sampler, items: Iterable[bytes]) -> dict[str, Any]:
-    """Return what batches depend on: the data and, if shuffled, seed and batch size."""
+    """Return the settings that decide batches: the data and, if shuffled, seed and batch size."""
     key: dict[str, Any] = {"data": fingerprint(items)}
     if not isinstance(sampler, FixedSampler):
         key |= {"seed": sampler.seed, "items_per_batch": sampler.count}

@@ -71,7 +71,7 @@ class TasksetTasks(ProblemSource):
 
 
 def needs_of(task: Any) -> set[str]:
-    """Return what a task needs besides a trace."""
+    """Return the needs of a task besides a trace, by name."""
     from verifiers.v1 import Task
 
     needs = {n for n in ("setup", "finalize") if getattr(type(task), n) is not getattr(Task, n)}

@@ -36,13 +36,13 @@ class Graded(NamedTuple):
 
     @classmethod
     def of(cls, response: Response) -> Graded:
-        """Return those of a response; right is a verdict of value 1."""
+        """Return the fields of a response; a verdict of value 1 is right."""
         verdict = response.verdict
         return cls(verdict.value == 1.0, verdict.canonical, response.num_sampled, response.finished)
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Graded:
-        """Return those of a line of ``responses.jsonl``."""
+        """Return the fields of a line of ``responses.jsonl``."""
         return cls(
             float(record["value"]) == 1.0,
             record["canonical"],

@@ -40,7 +40,7 @@ class Shift:
 
     @property
     def is_paired(self) -> bool:
-        """Whether it is the mean of differences within seeds."""
+        """True where the shift is the mean of differences within seeds."""
         return len(self.variances) == 1
 
     @property
@@ -97,7 +97,7 @@ class Shift:
         return _power(abs(self.mean) / stderr, df)
 
     def is_within(self, margin: float) -> bool:
-        """Whether it is shown to be smaller than ``margin``: two one-sided tests at 5 %."""
+        """Return whether the shift is smaller than ``margin``: two one-sided tests at 5 %."""
         return self.is_above(-margin) and 1 - self._tail(margin) < 0.05
 
     def margin(self) -> float:
@@ -105,7 +105,7 @@ class Shift:
         return abs(self.mean) + float(stats.t.ppf(0.95, self.df)) * self.stderr
 
     def is_above(self, bound: float) -> bool:
-        """Whether it is shown to lie above ``bound``: one one-sided test at 5 %."""
+        """Return whether the shift lies above ``bound``: one one-sided test at 5 %."""
         return self._tail(bound) < 0.05
 
     def _tail(self, bound: float) -> float:

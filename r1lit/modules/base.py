@@ -111,7 +111,7 @@ class PolicyModule(LightningModule):
         self.register_buffer("iteration", torch.tensor(0))
 
     def configure_callbacks(self) -> list[DeviceSettings]:
-        """Return what sets the run's process up for its device."""
+        """Return the callback that sets the run's process up for its device."""
         return [DeviceSettings()]
 
     def setup(self, stage: str) -> None:
@@ -126,7 +126,7 @@ class PolicyModule(LightningModule):
 
     @property
     def is_alone(self) -> bool:
-        """Whether this is the run's only process, which has all weights and gradients."""
+        """True where this is the run's only process, which has all weights and gradients."""
         return isinstance(self.trainer.strategy, SingleDeviceStrategy)
 
     @property

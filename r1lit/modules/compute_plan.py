@@ -40,12 +40,12 @@ class Gpu:
 
     @property
     def flops_per_second(self) -> float:
-        """What arithmetic is reckoned with."""
+        """Speed of arithmetic that a plan assumes: the peak times its utilisation."""
         return self.tflops * 1e12 * self.mfu
 
     @property
     def bytes_per_second(self) -> float:
-        """What reading memory is reckoned with."""
+        """Speed of reading memory that a plan assumes: the peak times its utilisation."""
         return self.gb_per_s * 1e9 * self.mbu
 
 

@@ -28,10 +28,10 @@ class DeviceSettings(Callback):
         self._entered.enter_context(backend(trainer.strategy.root_device).running())
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Put it back."""
+        """Restore the process's own settings."""
         self._entered.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Put it back after a failure or an interruption too, and let go what the module holds."""
+        """Restore the settings after a failure or an interruption too, and tear the module down."""
         self._entered.close()
         pl_module.teardown(trainer.state.fn or "fit")

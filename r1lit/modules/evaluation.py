@@ -136,7 +136,7 @@ class EvaluationModule(LightningModule):
         return self._folder
 
     def configure_callbacks(self) -> list[DeviceSettings]:
-        """Return what sets the run's process up for its device."""
+        """Return the callback that sets the run's process up for its device."""
         return [DeviceSettings()]
 
     def setup(self, stage: str) -> None:
@@ -238,7 +238,7 @@ class EvaluationModule(LightningModule):
         return data
 
     def _settings(self, name: str) -> dict[str, Any]:
-        """Return what a part's responses depend on; the prompts are checked one by one."""
+        """Return the settings that decide responses of a part; prompts are checked one by one."""
         return {
             "suite": name,
             "policy": self.source.path,
@@ -378,7 +378,7 @@ class EvaluationModule(LightningModule):
                 self.log(f"test/verifier/{status}", counts[status] / sum(counts.values()))
 
     def predict_step(self, batch: PromptBatch, batch_idx: int) -> int:
-        """Do the same for rejection sampling; return the batch's number of problems."""
+        """Run ``test_step`` for rejection sampling; return the batch's number of problems."""
         self.test_step(batch, batch_idx)
         return batch.num_prompts
 

@@ -147,12 +147,12 @@ class GRPOModule(RolloutModule):
 
     @property
     def is_fresh(self) -> bool:  # type: ignore[override]
-        """Whether rollouts are of the weights as they are before their iteration's updates."""
+        """True where an iteration's rollout is sampled with the weights before its updates."""
         return self.collector.is_fresh
 
     @property
     def reference_in_loss(self) -> bool:  # type: ignore[override]
-        """Whether the objective penalises the distance to the reference."""
+        """True where the objective penalises the distance to the reference."""
         return self.objective.beta > 0
 
     def _copy_policy(self) -> None:
@@ -386,7 +386,7 @@ class GRPOModule(RolloutModule):
     # what a collector asks for, and what it keeps
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
-        """Return what collects rollouts; for an evaluation, once the engine is free."""
+        """Return the worker that collects rollouts; for an evaluation, once the engine is free."""
         if not training:
             self.collector.wait()
         return super().worker(sampling, seed, training)
@@ -411,7 +411,7 @@ class GRPOModule(RolloutModule):
             checkpoint[PENDING] = pending
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back; under ``--resume_changed`` it is generated again, as now requested."""
+        """Restore the parts' states and, but under ``--resume_changed``, the collector's."""
         super().on_load_checkpoint(checkpoint)
         for key, parts in self._with_state().items():
             for name, state in checkpoint.get(key, {}).items():

@@ -277,7 +277,7 @@ class MemorySettings:
 
 
 def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) -> MemorySettings:
-    """Read them from a merged configuration, defaults spelt out or not.
+    """Read the settings of a plan from a merged configuration, defaults spelt out or not.
 
     Each class that it names is asked what it holds and where it generates; none is made.
 

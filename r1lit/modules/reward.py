@@ -255,7 +255,7 @@ class RewardModule(PolicyModule):
 
 
 def pair_metrics(reward_NK: Tensor) -> dict[str, float]:
-    """Return what to log of an update's pairs; nothing of labelled responses."""
+    """Return the metrics of an update's pairs; none of labelled responses."""
     if reward_NK.ndim != 2 or reward_NK.shape[1] != 2:
         return {}
     margin_N = reward_NK[:, 0] - reward_NK[:, 1]

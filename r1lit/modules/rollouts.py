@@ -203,7 +203,7 @@ class RolloutModule(PolicyModule):
         return with_environments(self.engine, data.environments, data.turns, data.limits)
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
-        """Return what collects rollouts, its engine at the policy's present weights."""
+        """Return the worker that collects rollouts, its engine at the policy's present weights."""
         version = self.trainer.global_step
         if self.engine.capabilities.runs == "in turns":
             move_states(self.trainer.optimizers, torch.device("cpu"))

@@ -31,7 +31,7 @@ def peak_flops(name: str) -> float | None:
 def speed_metrics(
     metrics: Mapping[str, float], device: torch.device, flops_per_token: float
 ) -> dict[str, float]:
-    """Return what an iteration's counts and times come to, by logged name.
+    """Return the speeds that an iteration's counts and times give, by logged name.
 
     Model FLOPs utilisation is of this rank's update: ``flops_per_token`` (6 N of a model of N
     weights that are all trained, forward and backward) times response tokens, by seconds and by the

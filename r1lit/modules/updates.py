@@ -108,7 +108,7 @@ def split_rows(
 
 
 def loss_inputs_of_rows(rollout: Rollout, rows_b: Tensor, width: int) -> dict[str, Any]:
-    """Return what a rollout holds for ``LossInputs``, by its name there, of some rows."""
+    """Return the rollout's values that ``LossInputs`` needs, by their names there, of some rows."""
     values_BT = {
         "logp_old_BT": rollout.logp_old_BT,
         "logp_sampler_BT": rollout.logp_sampler_BT,

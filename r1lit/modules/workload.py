@@ -70,7 +70,7 @@ class Work:
 
     @property
     def draws(self) -> bool:
-        """Whether responses are drawn."""
+        """True where responses are sampled."""
         return self.kind in ("reinforcement", "sampling")
 
 

@@ -51,7 +51,7 @@ class EntropyBonus(Term):
         self._settings = numbers
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds: the present weight, and the settings it came from."""
+        """Return the bonus's part of a checkpoint: its present weight and its settings."""
         return {"weight": self.weight, "acts": self.acts, "settings": self._settings}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -78,6 +78,6 @@ class EntropyBonus(Term):
         return logged
 
     def loss(self, inputs: LossInputs, token_BT: Tensor, num_tokens: float) -> Tensor:
-        """Return what the bonus adds to the loss of some rows."""
+        """Return the bonus's summand of the loss of some rows."""
         assert inputs.entropy_BT is not None
         return -self.acting_weight * hide_padding(inputs.entropy_BT, token_BT).sum() / num_tokens

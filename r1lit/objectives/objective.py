@@ -93,7 +93,7 @@ class Objective(ABC):
 
     @abstractmethod
     def surrogate_BT(self, inputs: LossInputs) -> Tensor:
-        """Return what each token adds to J before aggregation and penalty; the padding is finite.
+        """Return each token's summand of J before aggregation and penalty; the padding is finite.
 
         An objective with one surrogate per response repeats it at each of its tokens.
         """
@@ -153,14 +153,14 @@ class Objective(ABC):
         return None
 
     def log_ratio_and_advantage(self, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        """Return what a surrogate is made of, 0 in the padding; the advantage is a constant."""
+        """Return the log ratio and the constant advantage of each token, both 0 in the padding."""
         mask_BT = inputs.mask_BT
         log_ratio_BT = self.log_ratio_BT(inputs.logp_BT, inputs.logp_old_BT.detach(), mask_BT)
         return log_ratio_BT, hide_padding(inputs.advantage_BT.detach(), mask_BT)
 
     @torch.no_grad()
     def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
-        """Return what to watch, each summed over the tokens that count."""
+        """Return the objective's metrics, each summed over the tokens that count."""
         mask_BT = inputs.mask_BT
         values = {
             "clip_fraction": self.is_clipped_BT(inputs).float(),

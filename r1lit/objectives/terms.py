@@ -58,7 +58,7 @@ def hide_zero_BT(value_BT: Tensor, factor_BT: Tensor) -> Tensor:
 
 
 def divisor(mean_count: float) -> float:
-    """Return what a sum over tokens is divided by: their mean number over ranks, 1 if it is 0.
+    """Return the divisor of a sum over tokens: their mean number over ranks, 1 if it is 0.
 
     The mean is below 1 where fewer tokens count than there are ranks.
 

@@ -33,7 +33,7 @@ class Term(ABC):
 
     @abstractmethod
     def loss(self, inputs: LossInputs, token_BT: Tensor, num_tokens: float) -> Tensor:
-        """Return what some rows add to the loss.
+        """Return the term's summand of the loss of some rows.
 
         Args:
             inputs: the rows, as an objective gets them.
@@ -46,11 +46,11 @@ class Term(ABC):
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds; empty if nothing."""
+        """Return the term's part of a checkpoint; empty if it has none."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Take back what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
 
 
 class PositiveNLL(Term):

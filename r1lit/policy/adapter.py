@@ -152,7 +152,7 @@ class Adapter:
         config.save_pretrained(directory)
 
     def gather(self) -> dict[str, Tensor]:
-        """Return what a PEFT folder holds of ``peft``'s state, whole; all ranks call it."""
+        """Return the tensors of ``peft`` that a PEFT folder holds, whole; all ranks call it."""
         from peft.utils import get_peft_model_state_dict
 
         state = self.peft.state_dict()

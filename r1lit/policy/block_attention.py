@@ -37,7 +37,7 @@ def attend_in_blocks(
     slot_R: Tensor,
     scaling: float,
 ) -> Tensor:
-    """Do it with PyTorch's own operations.
+    """Attend to the cached keys with PyTorch's own operations.
 
     The prompt's keys are read once for all rows of a group; the two parts are joined as flash
     attention joins blocks, by their maxima and normalisers (2205.14135, section 3.1).

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What of an architecture decides about its cost; tied embeddings count once."""
+    """Sizes of an architecture that decide about its cost; tied embeddings count once."""
 
     num_parameters: int
     num_layers: int

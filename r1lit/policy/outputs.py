@@ -68,7 +68,7 @@ class States(Compute):
     """``states_KD``, from which the same policy makes logits later, some at a time."""
 
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
-        """Return them as they are."""
+        """Return the states as they are."""
         return PolicyOutput(states_KD=predictions.states_KD)
 
 

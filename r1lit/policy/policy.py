@@ -114,7 +114,7 @@ class ModelWrapper(nn.Module):
             self.model.save_pretrained(directory, state_dict=state_dict)
 
     def gather(self) -> dict[str, Tensor]:
-        """Return what is written of a sharded model, in the memory of rank 0's CPU.
+        """Return the weights to write of a sharded model, in the memory of rank 0's CPU.
 
         All ranks call it; the others get nothing, or an adapter alone.
         """
@@ -206,7 +206,7 @@ class Policy(ModelWrapper):
         return self.model.get_decoder()
 
     def _predict(self, inputs: Responses | PackedRows | HiddenStates) -> tuple[Predictions, Tensor]:
-        """Return what the targets (K) are predicted from, and the targets."""
+        """Return the predictions of the targets (K), and the targets."""
         if isinstance(inputs, HiddenStates):
             return self._of_states(inputs.states_KD), inputs.target_K
         if isinstance(inputs, PackedRows):

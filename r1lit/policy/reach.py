@@ -73,7 +73,7 @@ def _set(values: Values) -> None:
 
 
 def _sizes(model: PreTrainedModel) -> Values:
-    """Yield what holds a size, its name there, and a small one.
+    """Yield each owner of a size, the size's name there, and a small value for it.
 
     Modules hold some under shorter names.
     """
@@ -114,7 +114,7 @@ def _time_steps(model: nn.Module) -> Values:
 
 
 class MaskWatch:
-    """What attention is given as masks in the forward passes of ``watch_masks``.
+    """A record of the masks that attention gets in the forward passes of ``watch_masks``.
 
     ``only_causal``: whether each of them is transformers' own mask of every earlier token.
     """

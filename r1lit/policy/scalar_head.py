@@ -120,7 +120,7 @@ def reference_statistic(config: PretrainedConfig, key: str) -> float:
 def score_steps(
     model: ScalarModel, rows: Sequence[Tokens], places: Sequence[Tokens], batch_tokens: int
 ) -> list[list[float]]:
-    """Return what is read at some tokens of each row, at least one; see ``score_rows``."""
+    """Return the scores at some tokens of each row, at least one; see ``score_rows``."""
     scores: list[list[float]] = [[] for _ in rows]
     for part in split_by_length([len(row) for row in rows], batch_tokens):
         read = iter(model([rows[i] for i in part], [places[i] for i in part]).tolist())

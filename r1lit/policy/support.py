@@ -38,7 +38,7 @@ FAILURES = (
 
 @contextmanager
 def trial(policy: Policy, in_float32: bool = True) -> Iterator[None]:
-    """Let what is computed inside be in evaluation mode and in float32, without gradients.
+    """Set evaluation mode and float32, without gradients, for the computations inside.
 
     Weights of a lower dtype are cast for the time of their module's own call, so that no second
     model exists. Modules that use another one's weights fail with a RuntimeError then. Windows and
@@ -148,7 +148,7 @@ def try_out(policy: Policy, source: ModelSource) -> None:
 
 
 def _unsupported_feature(policy: Policy) -> str | None:
-    """Return what a trial on a few tokens of a fresh model would not show."""
+    """Return a feature that a trial on a few tokens of a fresh model would not show."""
     config = policy.config.get_text_config(decoder=True)
     head = policy.model.get_output_embeddings()
     if head is None or getattr(head, "bias", None) is not None:

@@ -85,7 +85,7 @@ class ModelTeacher(Teacher):
         return load_tokenizer(self.source)
 
     def context_length(self) -> int | None:
-        """Return what the configuration says."""
+        """Return the context length that the configuration states."""
         return context_length(load_config(self.source))
 
     def load(self, device: torch.device) -> None:

@@ -52,7 +52,7 @@ class PlainReward(RewardFunction):
         self.spec: dict[str, Any] = {}
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
-        """Return what the function returns; ``score`` checks it."""
+        """Return the function's numbers; ``score`` checks them."""
         return self.function(responses)  # type: ignore[return-value]
 
     @classmethod

@@ -78,7 +78,7 @@ class ConstrainedEngine(InProcessEngine):
         super().stream(requests, on_finished)
 
     def constraint(self, batch: Batch) -> Constraint:
-        """Return what leaves out the tokens that no schema allows."""
+        """Return the function that leaves out the tokens that no schema allows."""
         num = len(batch.indices)
         problems = [self._problems[batch.indices[row % num]] for row in range(len(batch.samples))]
         rows = {
@@ -101,7 +101,7 @@ class ConstrainedEngine(InProcessEngine):
         return constrained
 
     def matcher(self, problem: Problem) -> Any:
-        """Return what follows the object of a problem, token by token.
+        """Return the matcher that follows the object of a problem, token by token.
 
         Raises:
             ValueError: naming the problem, if its schema cannot be decoded by.
@@ -122,7 +122,7 @@ class ConstrainedEngine(InProcessEngine):
 
 
 class Row:
-    """How far a response is: free until its object begins, then as the schema allows."""
+    """The state of a response: free until its object begins, then as the schema allows."""
 
     def __init__(self, matcher: Any, begin_after: str, ends: Sequence[int]) -> None:
         self.matcher = matcher

@@ -55,7 +55,7 @@ class ModelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What an engine can do, which is asked before anything is generated.
+    """The abilities of an engine, which are asked before anything is generated.
 
     Attributes:
         tokens: whether completions hold token ids and log-probs, which training needs.
@@ -81,7 +81,7 @@ class Capabilities:
 
     @property
     def in_background(self) -> bool:
-        """Whether it may generate while the policy is being updated."""
+        """True where the engine may generate while the policy is being updated."""
         return self.runs in ("beside updates", "through updates")
 
 
@@ -173,7 +173,7 @@ def stream_to_list(
     requests: Sequence[Request],
     on_finished: OnFinished | None,
 ) -> list[Completion]:
-    """Return what ``stream`` hands over, in order: ``generate`` of an engine that streams."""
+    """Return the completions of ``stream``, in order: ``generate`` of an engine that streams."""
     done: dict[int, Completion] = {}
 
     def finished(indices: Sequence[int], completions: Sequence[Completion]) -> None:

@@ -70,7 +70,7 @@ class Row:
         return self.request.sampling.max_tokens - self.num_tokens
 
     def prompt(self) -> tuple[int, ...]:
-        """Return what the next turn is conditioned on."""
+        """Return the tokens that the next turn is conditioned on."""
         return (*self.request.prompt, *(i for _, ids in self.parts for i in ids.tolist()))
 
     def name(self) -> int:
@@ -366,7 +366,7 @@ class EpisodeEngine(RolloutEngine):
         return replace(reply, text=text)
 
     def _answered(self, row: Row, step: StepResult | BaseException) -> None:
-        """Take what the environment answered, and decide whether the episode goes on."""
+        """Record the environment's answer, and decide whether the episode goes on."""
         if isinstance(step, BaseException):
             row.error = step
             row.attempts += 1
@@ -544,7 +544,7 @@ class Steps:
             self._on_end(row, found)
 
     def wait(self, row: Row) -> StepResult | BaseException:
-        """Return what a row's step came to: a step, or the environment's fault."""
+        """Return the result of a row's step: a step, or the environment's fault."""
         with self._change:
             while row.index not in self._done:
                 self._change.wait(1.0)

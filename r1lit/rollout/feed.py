@@ -40,12 +40,12 @@ class RequestFeed:
 
     @property
     def over(self) -> bool:
-        """Whether all have been taken and no more will come, nor an error."""
+        """True where all requests have been taken, no more will come, and no error is left."""
         with self._lock:
             return self._ended and not self._new and self._error is None
 
     def take(self) -> list[Request]:
-        """Return those that have come since the last time, in the order of their indices.
+        """Return the requests that have come since the last time, in the order of their indices.
 
         Raises:
             BaseException: that of ``end``.

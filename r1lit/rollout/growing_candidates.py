@@ -19,7 +19,7 @@ class GrowingCandidates:
         self._num = [array("i") for _ in range(num_rows)]
 
     def append(self, row_R: Tensor, left_RV: Tensor) -> None:
-        """Keep those of the rows' next token, true in ``left_RV``."""
+        """Keep the candidates of the rows' next token, true in ``left_RV``."""
         ids = left_RV.nonzero()[:, 1].int().cpu().numpy()
         ends = left_RV.sum(-1).cumsum(0).tolist()
         for row, start, end in zip(row_R.tolist(), [0, *ends], ends, strict=False):
@@ -27,6 +27,6 @@ class GrowingCandidates:
             self._num[row].append(end - start)
 
     def of(self, row: int) -> Candidates:
-        """Return those of a row."""
+        """Return the candidates of a row's tokens."""
         ids, num = (np.array(values[row], np.int32) for values in (self._ids, self._num))
         return Candidates(ids_N=torch.from_numpy(ids), num_K=torch.from_numpy(num))

@@ -184,7 +184,7 @@ class InProcessEngine(RolloutEngine):
         return kind(policy, batch.prompts, batch.group_size, pad)
 
     def constraint(self, batch: Batch) -> Constraint | None:
-        """Return what sets the logits of tokens that may not come to -inf; here none.
+        """Return the function that sets the logits of forbidden tokens to -inf; here none.
 
         It is called with the logits of the next tokens, all responses so far, the rows' indices and
         the token's.

@@ -79,12 +79,12 @@ class Completion:
 
     @property
     def finished(self) -> bool:
-        """Whether the response ended by itself."""
+        """True where the response ended by itself."""
         return self.finish_reason == "stop"
 
     @property
     def num_environment_tokens(self) -> int:
-        """How many of the tokens were not sampled."""
+        """Number of tokens that were not sampled."""
         return 0 if self.environment_T is None else int(self.environment_T.sum())
 
     def versions_T(self) -> Tensor:
@@ -100,7 +100,7 @@ OnFinished = Callable[[Sequence[int], Sequence[Completion]], None]
 
 
 def texts_of(completions: Sequence[Completion], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return what verifiers read of completions: texts without special tokens."""
+    """Return the texts of completions that verifiers read, without special tokens."""
     texts = []
     for completion in completions:
         text: Any = completion.text

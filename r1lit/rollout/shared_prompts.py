@@ -253,7 +253,7 @@ class Autocast(nn.Module):
             return getattr(super().__getattr__("module"), name)
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """Call it."""
+        """Call the module under autocast."""
         with torch.autocast(self.kind, self.dtype):
             return self.module(*args, **options)
 

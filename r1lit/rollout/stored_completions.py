@@ -50,7 +50,7 @@ def as_tensors(completions: Sequence[Completion]) -> dict[str, Tensor]:
 
 
 def completions_of(packed: Mapping[str, Tensor]) -> list[Completion]:
-    """Return what ``as_tensors`` was given."""
+    """Return the completions that ``as_tensors`` was given."""
     num_tokens = packed["num_tokens"].tolist()
     written: list[Any] = [None] * len(num_tokens)
     records: list[Any] = [None] * len(num_tokens)

@@ -57,7 +57,7 @@ class Timings:
         self.wait += seconds
 
     def metrics(self) -> dict[str, float]:
-        """Return them by their logged names."""
+        """Return the seconds by their logged names."""
         seconds = {k: v for k, v in vars(self).items() if k != "num_left_out"}
         hidden = 1 - min(1.0, self.grade / self.evaluation) if self.evaluation else 0.0
         return {
@@ -87,7 +87,7 @@ class RolloutWorker:
 
     @property
     def with_candidates(self) -> bool:
-        """Whether to train on log-probs among the tokens that top-k and top-p leave."""
+        """True where training uses log-probs among the tokens that top-k and top-p leave."""
         return self.training and self.keep_sampling_mask and bool(self.sampling.cuts)
 
     def collect(
@@ -143,7 +143,7 @@ class RolloutWorker:
         ]
 
     def grading(self, batch: PromptBatch, prompt_indices: Sequence[int]) -> BackgroundGrading:
-        """Return what grades the completions of some of the batch's prompts."""
+        """Return the background grading of completions of some of the batch's prompts."""
         problems = [batch.problems[p] for p in prompt_indices for _ in range(batch.group_size)]
         return BackgroundGrading(self.grader, self.tokenizer, problems)
 

@@ -33,7 +33,7 @@ OF_THE_LOSS = ("loss_mask_BT", "logp_old_BT", "logp_sampler_BT", "weight_BT", "s
 
 
 class Run(Protocol):
-    """What a collector or a step may ask of the module that runs it; ``GRPOModule`` is one.
+    """The part of a training module that collectors and steps use; ``GRPOModule`` is one.
 
     ``loading`` is how its models are loaded, as ``r1lit.policy.load_policy`` takes it.
     """
@@ -63,7 +63,7 @@ class Run(Protocol):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether rollouts are of the weights as they are before their iteration's updates."""
+        """True where an iteration's rollout is sampled with the weights before its updates."""
 
     @property
     def context_length(self) -> int | None:
@@ -73,7 +73,7 @@ class Run(Protocol):
         """Return how responses are sampled in training at an iteration."""
 
     def worker(self, sampling: Sampling, seed: int, training: bool = False) -> RolloutWorker:
-        """Return what generates and grades, its engine at the policy's present weights."""
+        """Return the worker that generates and grades, its engine at the present weights."""
 
     def whole_weights_for_sampling(self) -> AbstractContextManager[None]:
         """Hold all weights on every rank while an engine decodes with them here."""
@@ -160,11 +160,11 @@ class Step(ABC):
         """
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of the step, beside models; empty if nothing."""
+        """Return the step's part of a checkpoint, beside its models; empty if it has none."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Take back what ``state`` returned."""
+        """Restore the state that ``state`` returned."""
 
 
 class LearningStep(Step):

@@ -96,7 +96,7 @@ class Critic(LearningStep):
             load_reward_config(self._source(run))
 
     def _source(self, run: Run) -> ModelSource:
-        """Return what is loaded: held as the policy is where a path alone was given."""
+        """Return the source of the critic: held as the policy is where a path alone was given."""
         source = run.source.but(key="critic", adapter=None, quantization=None)
         if isinstance(self.model, str):
             source = source.but(path=self.model, from_scratch=False)

@@ -83,7 +83,7 @@ class ValueTruth:
         return dict(zip(TRUTH_METRICS, numbers, strict=True))
 
     def prefixes(self, rollout: Rollout, seed: int) -> list[Prefix]:
-        """Return what to complete: responses cut at uniformly sampled tokens."""
+        """Return the prefixes to complete: responses cut at uniformly sampled tokens."""
         rng = generator(seed, "value truth", rollout.iteration)
         if rollout.environment_BT is not None:
             raise ValueError(

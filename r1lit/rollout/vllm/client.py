@@ -141,7 +141,7 @@ class VLLMClient:
     async def ask(
         self, path: str, read: Callable[[Any], T], payload: dict[str, Any] | None = None
     ) -> T:
-        """Return what is read from an answer that takes no time."""
+        """Return the answer, as ``read`` reads it, to a request that takes no time."""
         return await self._quick.send(path, read, payload)
 
     def _unfit(self, fault: str) -> ValueError:
@@ -231,7 +231,7 @@ class VLLMClient:
         return True
 
     async def look_at(self, model: ModelSpec) -> ServerInfo:
-        """Return what ``check`` finds of a server that must be there.
+        """Return the report of ``check`` about a server that must be there.
 
         Raises:
             ValueError: as ``check``, or if it does not answer.

@@ -62,7 +62,7 @@ class Transfer(ABC):
     """Variables that the server needs."""
 
     def take(self, weights: Iterable[tuple[str, Tensor]], folder: Path) -> Send:
-        """Return what hands these weights over, as often as needed; all ranks call it."""
+        """Return a function that sends these weights, as often as needed; all ranks call it."""
         return partial(self._send, [(name, weight.detach()) for name, weight in weights])
 
     def check(self, parameters: Iterable[Tensor]) -> None:

@@ -239,7 +239,7 @@ class Receipts:
     def _held(
         self, layer: Any, name: str, held: torch.Tensor, shape: torch.Size
     ) -> Iterator[torch.Tensor]:
-        """Yield what is kept of a parameter: itself, and what a CPU's product was packed from."""
+        """Yield a parameter's stored forms: itself, and the source of a CPU's packed product."""
         if held.shape == shape:
             yield held
         if name == "weight" and hasattr(layer, "cpu_linear"):
@@ -254,7 +254,7 @@ class Extension:
     """Has this module imported in vLLM's workers, and describes the model they hold."""
 
     def r1lit_describe(self) -> dict[str, object]:
-        """Return what of the model's configuration must be as the trainer's.
+        """Return the settings of the model's configuration that must equal the trainer's.
 
         And ``batch_invariant``: whether vLLM computes a response alike in every batch.
         """
@@ -265,6 +265,6 @@ class Extension:
         }
 
     def r1lit_receipt(self, shapes: dict[str, list[int]]) -> dict[str, list[dict[str, Any]]]:
-        """Return what this worker holds of tensors of these shapes; see ``Receipts.read``."""
+        """Return this worker's receipt of tensors of these shapes; see ``Receipts.read``."""
         runner = self.model_runner  # type: ignore[attr-defined]
         return Receipts(runner.model).read(shapes)
