@@ -230,7 +230,7 @@ def _number(text: str) -> Fraction | None:
 
 
 def _differ(a: str, b: str) -> bool:
-    """Whether two answers surely differ: as numbers, or in their letters and digits."""
+    """Return whether two answers surely differ: as numbers, or in their letters and digits."""
     numbers = _number(a), _number(b)
     if None not in numbers:
         return numbers[0] != numbers[1]

@@ -208,7 +208,7 @@ def compare_seeds(ours: Sequence[Evaluated], others: Sequence[Evaluated]) -> Shi
 
 
 def as_lines(shift: Shift, ours: str, others: str) -> str:
-    """Return what a difference over seeds says, and what so many seeds can tell."""
+    """Return a difference over seeds as lines, with what so many seeds can tell."""
     rule = "paired by seed" if shift.is_paired else "seeds not paired, Welch"
     more = shift.seeds_to_settle()
     settled = {0: "p is below 0.05 already", None: "over 1,000 more seeds would settle it"}.get(

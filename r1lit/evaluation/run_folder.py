@@ -318,7 +318,7 @@ def commit() -> str | None:
 
 
 def git(folder: Path, *words: str) -> str:
-    """Return what a git command prints in a folder; an OSError or SubprocessError if it fails."""
+    """Return a git command's output in a folder; an OSError or SubprocessError if it fails."""
     command = ["git", "-C", str(folder), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout.strip()

@@ -40,7 +40,7 @@ class Verifier(ABC):
     """Words a gold answer may have; more show that another text was taken for it."""
 
     def gold_text(self, problem: Problem) -> str:
-        """Return what a right response would have between its answer tags."""
+        """Return the text that a right response would have between its answer tags."""
         return problem.answer
 
     def check(self) -> None:  # noqa: B027 - most need nothing

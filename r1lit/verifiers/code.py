@@ -96,7 +96,7 @@ def find_code(response: str, names: Collection[str] = ()) -> CodeBlock | None:
 
 
 def _helpers(code: str, earlier: Sequence[CodeBlock], names: Collection[str]) -> str:
-    """Return what ``earlier`` blocks define of what a program lacks, in their order.
+    """Return the definitions in ``earlier`` blocks that a program lacks, in their order.
 
     Only definitions, imports and assignments are taken: nothing else of those blocks shall run.
     """
@@ -219,7 +219,7 @@ class CodeVerifier(Verifier):
 
     @abstractmethod
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
-        """Return what a worker needs to judge the program."""
+        """Return a worker's request to judge the program."""
 
     @abstractmethod
     def check_meta(self, problem: Problem) -> None:
@@ -319,7 +319,7 @@ class FunctionalCodeVerifier(CodeVerifier):
     excused_statuses = ("error",)
 
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
-        """Return what a worker needs to judge the program."""
+        """Return a worker's request to judge the program."""
         meta = problem.meta
         if "test" in meta:
             prompt, entry = meta["prompt"], meta["entry_point"]
@@ -333,7 +333,7 @@ class FunctionalCodeVerifier(CodeVerifier):
         return {"files": {"main.py": block.code}, "given": meta.get("setup", ""), "tests": tests}
 
     def names(self, problem: Problem) -> Sequence[str]:
-        """Return what the tests call, and nothing that ``setup`` defines."""
+        """Return the names that the tests call, and none that ``setup`` defines."""
         meta = problem.meta
         if "test" in meta:
             return [meta["entry_point"].partition("(")[0]]
@@ -479,7 +479,7 @@ class StdinCodeVerifier(CodeVerifier):
         self.partial = partial
 
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
-        """Return what a worker needs to judge the program."""
+        """Return a worker's request to judge the program."""
         tests = problem.meta["tests"]
         return {
             "language": block.language or language_of(block.code),

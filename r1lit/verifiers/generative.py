@@ -496,7 +496,7 @@ def comparison_prompt(prompt: str, first: str, second: str, fence: str) -> str:
 
 
 def read_label(reply: str, fence: str) -> int | None:
-    r"""Read what the label is worth, ``None`` if the reply gave none that counts.
+    r"""Read the number that the label stands for, ``None`` if the reply has none that counts.
 
     >>> read_label("Both are fine, A is clearer.\nLABEL: A>B\n", "f00d")
     1

@@ -195,7 +195,7 @@ def _run(found: list[re.Match[str]], text: str) -> list[re.Match[str]]:
 
 
 def stated_answer(text: str) -> str | None:
-    """Return what the last ``the answer is …`` of a text says, to the end of its sentence.
+    """Return the last ``the answer is …`` of a text, from there to the end of its sentence.
 
     Where that is doubted, denied or taken back (``I doubt that the answer is 5``), it is the whole
     sentence, which is no answer.

@@ -138,7 +138,7 @@ def _says_more(words: str) -> bool:
 
 @lru_cache(maxsize=4096)  # a group's responses share their gold answer, and often their answer
 def named(text: str) -> tuple[tuple[Any, ...], str | None]:
-    """Return what a text can be read as and the name of the first, or an empty tuple and ``None``.
+    """Return a text's readings and the name of the first, or an empty tuple and ``None``.
 
     A value that is no number (1/0) votes with its own text only, and has no readings. A word before
     a zero (``not 0``) is none of its factors, so that the whole has no reading.

@@ -232,7 +232,7 @@ def _as_fraction(match: re.Match[str]) -> str:
 
 
 def _latex(text: str) -> Any:
-    """Return what latex2sympy reads, with ``i`` as the imaginary unit, or ``None``."""
+    """Return latex2sympy's reading of a text, with ``i`` as the imaginary unit, or ``None``."""
     text = _WORD_FUNCTION.sub(r"\\\1 ", _OPERATION.sub(r"\1", text))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

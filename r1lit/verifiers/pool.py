@@ -42,7 +42,7 @@ class Call:
 
     @property
     def over(self) -> bool:
-        """Whether every item has its reply."""
+        """True where every item has its reply."""
         return len(self.replies) == len(self.requests)
 
 
@@ -70,7 +70,7 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether it can be sent an item."""
+        """True where the worker can be sent an item."""
         return not self.starting and self.item is None
 
     def send(self, call: Call, index: int, timeout_s: float) -> None:
@@ -83,7 +83,7 @@ class Worker:
         self.deadline = self.since + timeout_s
 
     def receive(self) -> dict[str, Any]:
-        """Return what the process sent."""
+        """Return the process's message."""
         content: dict[str, Any] = json.loads(self.connection.recv_bytes())
         return content
 

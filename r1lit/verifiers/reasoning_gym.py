@@ -111,7 +111,7 @@ class Payment:
 def payment_of(
     problems: Sequence[Problem], verifier: Verifier, seconds: float = PROBE_S
 ) -> tuple[Payment | None, int, int]:
-    """Return what a task pays and should not, how many problems were probed, and of how many.
+    """Return a wrongly paid answer of a task, the number of problems probed, and of how many.
 
     ``None`` where no probe is paid. A constant counts only where it is not the gold answer. Up to
     ``NUM_PROBED`` problems are probed, evenly spaced, and none after ``seconds``.

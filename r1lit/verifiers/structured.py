@@ -245,7 +245,7 @@ def _python_calls(text: str) -> list[Call]:
 def find_fault(
     calls: Sequence[Call], gold: Sequence[Mapping[str, Any]], schemas: Mapping[str, Any]
 ) -> str:
-    """Return what is wrong with calls, empty if nothing is; each gold call is met once."""
+    """Return the first fault of calls, empty if there is none; each gold call is met once."""
     if len(calls) != len(gold):
         return f"{len(calls)} calls where {len(gold)} are needed"
     left = list(calls)

@@ -66,12 +66,12 @@ class Suite:
 
     @property
     def orders(self) -> int:
-        """How many orders of its choices each question comes in."""
+        """Number of orders of its choices that each question comes in."""
         return int(self.problems["init_args"].get("orders", 1))
 
     @property
     def needs_judge(self) -> bool:
-        """Whether a language model grades its responses."""
+        """True where a language model grades the suite's responses."""
         return self.grader is not None and getattr(
             import_path(self.grader["class_path"]), "needs_judge", False
         )

@@ -26,7 +26,7 @@ FENCE = "`" * 3
 
 
 def last_block(text: str) -> str:
-    r"""Return what lies between the last two lines with a fence, as LiveCodeBench extracts it.
+    r"""Return the text between the last two lines with a fence, as LiveCodeBench extracts it.
 
     >>> last_block(f"{FENCE}\nx = 1\n{FENCE}\nor\n{FENCE}python\nx = 2\n{FENCE}")
     'x = 2'
@@ -116,7 +116,7 @@ INSTRUCT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How a language of HumanEval-Mul is named and tested.
+    """The names and the tests' form of a language of HumanEval-Mul.
 
     ``tag`` is its name in files and fences, ``short`` MultiPL-E's name for it, ``fences`` further
     marks of fences. ``ending`` prints {secret}; it stands before the last ``depth`` braces.
@@ -309,7 +309,7 @@ class HumanEvalGrader(StdinCodeVerifier):
         return super().verify_batch(texts, problems)
 
     def request(self, block: CodeBlock, problem: Problem) -> Mapping[str, Any]:
-        """Return what a worker needs to judge the program."""
+        """Return a worker's request to judge the program."""
         meta = problem.meta
         secret = hashlib.blake2b(meta["test"].encode(), digest_size=8).hexdigest()
         with_tests = {**meta, "tests": {"inputs": [""], "outputs": [secret]}}

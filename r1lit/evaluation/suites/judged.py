@@ -49,7 +49,7 @@ def filled(template: str, **slots: str) -> str:
 
 
 class JudgedGrader(Verifier):
-    """What graders share that let a language model decide.
+    """The common part of graders that let a language model decide.
 
     Args:
         model: any callable from prompt to reply, such as ``r1lit.endpoint.ServedModel`` or

@@ -135,7 +135,7 @@ class ExerciseTests:
         self.sandbox = LocalSandbox()
 
     def run(self, files: Mapping[str, str], problem: Problem) -> SuiteReport:
-        """Return what the tests came to; test files are the benchmark's, whatever was edited."""
+        """Return the report of the tests; test files are always the benchmark's, edited or not."""
         tests = dict(problem.meta["test_files"])
         names = [path for path in tests if path.endswith("_test.py")]
         with self.free:
@@ -147,7 +147,7 @@ class ExerciseTests:
 
 
 def failures(report: SuiteReport) -> str:
-    """Return what the tests say, at most 50 lines as in the benchmark; empty if all pass."""
+    """Return the tests' output, at most 50 lines as in the benchmark; empty if all pass."""
     if report.outcomes is None:
         return report.ended
     failed = [test for test, how in report.outcomes.items() if how == "failed"]

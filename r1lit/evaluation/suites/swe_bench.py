@@ -262,7 +262,7 @@ def chosen(group: Sequence[Record]) -> Record | None:
 
 
 def normalised(patch: str) -> str:
-    r"""Return what a patch changes, without white space and the numbers of lines.
+    r"""Return the changed lines of a patch, without white space and the numbers of lines.
 
     >>> normalised("--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-x = 1\n+x =  2\n")
     '---a/f.py+++b/f.py-x=1+x=2'
