@@ -132,7 +132,7 @@ class ReplyCache:
                 raise ValueError(f"cache: {path} is not a cache of replies: {error}") from error
 
     def get(self, key: str) -> Any:
-        """Return what was kept under a key, or None."""
+        """Return the value that was kept under a key, or None."""
         if self.path is None:
             return self._memory.get(key)
         with closing(self._connect(self.path)) as connection:

@@ -238,7 +238,7 @@ class Client:
         raise kind(f"{self.key}: {address} refused the request, {fault}")
 
     def _read_of(self, asked: Any, read: Callable[[dict[str, Any]], T], reply: dict[str, Any]) -> T:
-        """Return what ``read`` makes of a reply of the model that was asked."""
+        """Return a reply of the model that was asked, as ``read`` reads it."""
         answered = reply.get("model")
         if not (isinstance(asked, str) and isinstance(answered, str) and answered):
             return read(reply)
@@ -332,7 +332,7 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns in the process's event loop for requests."""
+    """Return a coroutine's result, from the process's event loop for requests."""
     future = begin(coroutine)
     try:
         return future.result()

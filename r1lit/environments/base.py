@@ -62,7 +62,7 @@ class StepResult:
         assert not (self.messages and self.verdict), "a verdict ends the episode: no messages"
 
     def checked(self) -> StepResult:
-        """Return it with the reward as a finite number, and messages that say a text.
+        """Return this result with a finite number as reward, and messages that hold texts.
 
         Raises:
             ValueError: naming what an environment may not answer.
@@ -108,15 +108,15 @@ class Environment(ABC):
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """What the model may call, as JSON schemas of functions."""
+        """The tools that the model may call, as JSON schemas of functions."""
         return ()
 
     def tools_of(self, problem: Problem) -> Sequence[Mapping[str, Any]]:
-        """Return what the model may call in a problem; all tools unless a subclass knows better."""
+        """Return the tools that the model may call in a problem; all unless a subclass chooses."""
         return self.tools
 
     def opening(self, problem: Problem) -> str | Conversation:
-        """Return what becomes the prompt; the same for all responses to the problem."""
+        """Return the text or turns of the prompt, the same for all responses to the problem."""
         return question_of(problem)
 
     @abstractmethod

@@ -110,7 +110,7 @@ def _inside(function: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 def _replacements(node: ast.AST, whole: bytes, at: Any) -> Iterator[tuple[str, int, int, str]]:
-    """Yield what may stand in a node's place: its kind, the bytes that go, and what comes."""
+    """Yield the replacements of a node: their kind, the bytes that go, and the text that comes."""
 
     def between(left: ast.AST, right: ast.AST, operator: ast.AST) -> Iterator[Any]:
         old, new = SWAPS.get(type(operator), ("", ""))

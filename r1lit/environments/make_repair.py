@@ -93,7 +93,7 @@ class Suite:
 
     @property
     def limits(self) -> Limits:
-        """Those of a run: a change that makes tests hang ends soon."""
+        """Limits of a run of the tests: a change that makes tests hang ends soon."""
         return Limits(wall_s=5 * self.seconds + 10, cpu_s=2 * self.seconds + 5, processes=64)
 
     def near(self, change: Change) -> list[str]:
@@ -148,7 +148,7 @@ def _holds_tests(path: str) -> bool:
 def attempt(
     sandbox: LocalSandbox, suite: Suite, change: Change, seed: int, tests_alone: bool = False
 ) -> tuple[str, dict[str, Any] | None]:
-    """Return what came of a change, and the task that it is, if it is one.
+    """Return the outcome of a change, in words, and the task that it is, if it is one.
 
     With ``tests_alone``, tasks without calls of plain data are made, too.
     """
@@ -322,7 +322,7 @@ def _is_source(path: str, suite: Suite) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How many tasks are made, and how."""
+    """Settings of how many tasks are made, and how."""
 
     most: int
     total: int | None
@@ -335,14 +335,14 @@ class Options:
 
 @dataclass(kw_only=True)
 class Progress:
-    """What was tried so far, in ``progress.jsonl``: a row a library, then a row a change."""
+    """The attempts so far, in ``progress.jsonl``: a row a library, then a row a change."""
 
     path: Path
     rows: list[Record]
 
     @classmethod
     def read(cls, path: Path) -> Progress:
-        """Return what earlier commands have tried."""
+        """Return the attempts of earlier commands."""
         return cls(path=path, rows=keep_records(path, lambda row: True))
 
     def add(self, row: Record) -> None:

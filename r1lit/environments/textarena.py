@@ -53,7 +53,7 @@ class TextArenaGame:
         return "", reward, True, False, {**info.get(0, {}), "success": reward >= 1}
 
     def _observation(self) -> str:
-        """Return what the game has said since; the player's own words are there already."""
+        """Return the game's words since the last turn, without the player's own."""
         player, messages = self.game.get_observation()
         return "\n".join(str(text) for sender, text, *_ in messages if sender != player)
 

@@ -98,7 +98,7 @@ _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
 
 
 def awaited(value: Any) -> Any:
-    """Return what an ``async`` function of an environment comes to; other values as they are.
+    """Return the result of an environment's ``async`` function; other values as they are.
 
     All of a process run in one event loop, in a thread of its own: what they share, such as
     connections, belongs to one loop.
@@ -182,7 +182,7 @@ def as_text(result: Any) -> str:
 
 
 def imported(key: str, made: Callable[..., Any] | str) -> Callable[..., Any]:
-    """Return what a dotted path names; a parser takes a class's path for that of an instance.
+    """Return the object at a dotted path; a parser takes a class's path for an instance's.
 
     Raises:
         ValueError: naming ``key``, if the path names nothing that can be called.
@@ -373,7 +373,7 @@ class PythonTool(Tools):
 
 
 def run_python(sandbox: LocalSandbox, limits: Limits, max_characters: int, code: str) -> str:
-    """Return what a program prints in a sandbox, and its error without the traceback."""
+    """Return a program's output in a sandbox, and its error without the traceback."""
     outcome = sandbox.run(Program(language="python", files={"main.py": code}), limits=limits)
     text = outcome.stdout.decode(errors="replace")
     if outcome.timed_out or outcome.limit:

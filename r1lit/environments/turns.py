@@ -51,7 +51,7 @@ def _finite(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnFormat(ABC):
-    """How turns stand in tokens.
+    """A format of turns in tokens.
 
     Args:
         call_open: the text before a call.
@@ -116,11 +116,11 @@ class TurnFormat(ABC):
     def opening(
         self, question: str | Conversation, tools: Schemas, system_prompt: str
     ) -> str | Conversation:
-        """Return what becomes the prompt, with the tools in it."""
+        """Return the text or turns of the prompt, with the tools in it."""
 
     @abstractmethod
     def answer(self, texts: Sequence[str]) -> str:
-        """Return what verifiers read of the model's turns."""
+        """Return the text of the model's turns that verifiers read."""
 
     @abstractmethod
     def encode(self, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
@@ -130,7 +130,7 @@ class TurnFormat(ABC):
         """
 
     def escaped(self, text: str) -> str:
-        """Return what a message says, so that it cannot be taken for texts of this format."""
+        """Return a message's text, so that it cannot be taken for texts of this format."""
         return text
 
     @abstractmethod
