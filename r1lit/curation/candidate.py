@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def summary(self) -> str:
-        """What follows the thinking; the whole text without think tags."""
+        """The text after the thinking; the whole text without think tags."""
         return self.parts[1]
 
     @property
@@ -114,7 +114,7 @@ R1_TEMPLATE = ResponseTemplate()
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What filters and refiners may need besides the candidates.
+    """The surroundings of candidates, which filters and refiners may need.
 
     ``seed`` decides every random choice, files are kept in ``folder``, and ``model`` is the policy
     that generated the responses. ``opening`` returns the conversation that an episode began with.
@@ -163,10 +163,10 @@ class Filter(OfKinds, ABC):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     def read(self) -> None:
-        """Read what it needs beside candidates, before any response is generated.
+        """Read the filter's files, before any response is generated.
 
         Raises:
-            ValueError: if that is not there.
+            ValueError: if they are not there.
         """
 
     def begin(self, context: Context) -> None:

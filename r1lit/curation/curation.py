@@ -11,7 +11,7 @@ from r1lit.curation.refine import Refiner
 
 @dataclass(frozen=True, kw_only=True)
 class Curation:
-    """How responses are chosen and written down; see `r1lit.callbacks.RejectionSampling`."""
+    """Settings that choose and write down responses; see `r1lit.callbacks.RejectionSampling`."""
 
     filters: Sequence[Filter]
     refiners: Sequence[Refiner] = ()

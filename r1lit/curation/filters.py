@@ -99,7 +99,7 @@ class SmallPatch(Filter):
         self.max_lines = max_lines
 
     def reason(self, candidate: Candidate) -> str | None:
-        """Return what is too much, or the test that is touched."""
+        """Return the fault of a patch that touches tests or is too large; None for a good patch."""
         try:
             edits = read_patch(candidate.text)
         except PatchError as error:

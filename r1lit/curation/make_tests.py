@@ -117,7 +117,7 @@ def answers(
     limits: Limits,
     stop: threading.Event,
 ) -> dict[int, tuple[str, float]]:
-    """Return what a program writes for each input, and its seconds; nothing where it fails."""
+    """Return a program's output for each input, and its seconds; nothing where it fails."""
     program = program_of(language_of(code), code)
     stdins = [text.encode() for text in inputs.values()]
     found = {}

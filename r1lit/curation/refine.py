@@ -90,7 +90,7 @@ class RuleRefiner(Refiner):
             raise ValueError(f"rule: {rule!r} is not a function")
 
     def refine(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[Refined]:
-        """Return what the rule returns for each.
+        """Return the rule's text for each response.
 
         Raises:
             ValueError: if it returns something else than a text or None.

@@ -37,7 +37,7 @@ def copies(run: Run) -> Evidence:
 
 
 def identity(line: Record) -> str:
-    """Return what a response answers, whatever name the problem has: its words, and its answer."""
+    """Return a key of the problem that a response answers: its words and answer, not its name."""
     text = str(line.get("question") or line.get("prompt") or line.get("uid")).lower()
     words = " ".join(re.findall(r"\w+|[^\w\s]", text)).rstrip(" .?!")
     return f"{words} {line.get('answer')}"

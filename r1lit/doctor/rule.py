@@ -36,7 +36,7 @@ class Rule:
 
 
 def above(key: str, bound: float) -> Callable[[Run], Evidence]:
-    """Return what sees that a metric's mean is above a bound."""
+    """Return a function that sees whether a metric's mean is above a bound."""
 
     def see(run: Run) -> Evidence:
         mean = run.mean(key)

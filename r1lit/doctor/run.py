@@ -64,7 +64,7 @@ class Run:
 
     @property
     def measured(self) -> list[Record]:
-        """What the callback ``Doctor`` measured: weights that moved, and whether the right way."""
+        """Lines of the callback ``Doctor``: weights that moved, and whether the right way."""
         self.asked["doctor.jsonl"] = bool(self.measurements)
         return self.measurements
 
@@ -75,7 +75,7 @@ class Run:
         return None if not value else dict(value.get("init_args", value))
 
     def translated(self, text: str) -> str:
-        """Return what is said of a run in the names of who made it."""
+        """Return a text about a run in the names of the run's trainer."""
         return text
 
     def _records(self, name: str) -> list[Record]:
@@ -182,7 +182,7 @@ class Run:
         return minibatches * int(self.setting("model.num_inner_epochs", 1))
 
     def standard_error(self, key: str) -> float:
-        """Return that of the change of a share from the start to the end, rows independent."""
+        """Return the standard error of a share's change from start to end, rows independent."""
         start = self.start(key)
         return math.sqrt(max(2 * start * (1 - start), 0.0) / self.window_rows)
 

@@ -138,7 +138,7 @@ class TRLRun(Run):
         return max((len(lines) for lines in self.by_iteration), default=0)
 
     def translated(self, text: str) -> str:
-        """Return what is said of a run in TRL's names."""
+        """Return a text about a run in TRL's names."""
         for ours, theirs in (NAMES | KEYS).items():
             text = re.sub(rf"(?<![\w/.]){re.escape(ours)}(?![\w/])", theirs, text)
         return re.sub(r"(?<![\w/.])train/reward/(\S+)", r"rewards/\1/mean", text)

@@ -18,7 +18,7 @@ TIME_OUT = r"tim(e|ed)[ -]?out|\bin time\b|out of time|too slow|gave up|took too
 
 
 def without_verdict(status: str, reasons: str) -> Callable[[Run], Evidence]:
-    """Return what sees verdicts that do not come: by their status, or by the reason they give.
+    """Return a function that sees missing verdicts: by their status, or by the reason they give.
 
     A verifier of one's own may call a time-out or a crash of it a wrong answer.
     """
@@ -81,7 +81,7 @@ def is_wrong_and_paid(line: Record) -> bool:
 
 
 def status_is(status: str) -> Callable[[Record], bool]:
-    """Return what says whether a response has a status."""
+    """Return a function that tells whether a response has a status."""
     return lambda line: line.get("status") == status
 
 

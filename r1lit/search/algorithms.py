@@ -175,7 +175,7 @@ class BeamSearch(Search):
     def candidates(
         self, states: Sequence[SearchState], steps: StepGenerator, num_steps: int
     ) -> list[list[ScoredResponse]]:
-        """Return what searches of ``num_steps`` steps a round find: all that end, or those kept."""
+        """Return the responses of searches of ``num_steps`` steps a round: ended ones, or kept."""
         ended: list[list[PartialResponse]] = [[] for _ in states]
         kept: list[list[PartialResponse]] = [[] for _ in states]
         starts = [[state.start()] * num_steps for state in states]

@@ -46,20 +46,20 @@ class PartialResponse:
 
     @property
     def finished(self) -> bool:
-        """Whether it ended by itself."""
+        """True where the response ended by itself."""
         return self.finish_reason == "stop"
 
     @property
     def goes_on(self) -> bool:
-        """Whether another step may follow: it has not ended, nor reached the token limit."""
+        """True where another step may follow: no end yet, and tokens left."""
         return self.finish_reason is None
 
     def with_score(self, score: float) -> PartialResponse:
-        """Return it with the score of its last step."""
+        """Return this response with the score of its last step."""
         return replace(self, scores=(*self.scores, score))
 
     def completion(self) -> Completion:
-        """Return it as an engine would: one that could go on counts as cut."""
+        """Return this response as an engine would; if it could go on, it counts as cut."""
         return Completion(
             token_ids=torch.tensor(self.token_ids, dtype=torch.long),
             finish_reason=self.finish_reason or "length",
@@ -109,7 +109,7 @@ class SearchState:
 
     @property
     def left(self) -> int:
-        """How many tokens it may still generate."""
+        """Number of tokens that the search may still generate."""
         return sys.maxsize if self.token_budget is None else self.token_budget - self.num_tokens
 
     def start(self) -> PartialResponse:
