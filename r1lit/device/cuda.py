@@ -33,7 +33,7 @@ class CUDA(Backend):
 
     @property
     def has_fast_bfloat16(self) -> bool:  # type: ignore[override]
-        """Whether the device has bfloat16 products in hardware."""
+        """True where the device has bfloat16 products in hardware."""
         return torch.cuda.get_device_capability() >= (8, 0)
 
     @contextmanager

@@ -86,7 +86,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the program ended by itself with exit code 0."""
+        """True where the program ended by itself with exit code 0."""
         return self.exit_code == 0 and not self.timed_out and not self.limit and self.compiled
 
 

@@ -31,7 +31,7 @@ def _stop(*_: object) -> None:
 
 
 def outcome_of(module: str, name: str, arguments: str) -> str:
-    """Return what a call comes to, as JSON text."""
+    """Return a call's outcome, as JSON text."""
     try:
         function = packing.callee(module, name)
         positional, keywords = packing.unpack(arguments)
@@ -50,7 +50,7 @@ def outcome_of(module: str, name: str, arguments: str) -> str:
 
 
 def outcomes_of(calls: list[list[str]], seconds: float, total_s: float) -> list[str]:
-    """Return what calls come to, in order; those that take too long, or come too late, to none."""
+    """Return the calls' outcomes, in order; calls that take too long or come too late have none."""
     end = time.monotonic() + total_s
     found = []
     for call in calls:

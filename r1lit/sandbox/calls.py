@@ -130,7 +130,7 @@ class RemoteFunction(plain.Reference):
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it there. Arguments are copies: what it does to them is not seen here."""
+        """Call the function there; arguments are copies, so changes of them are not seen here."""
         return self._program.call(self._target, arguments, keywords)
 
 
@@ -142,7 +142,7 @@ class RemoteRecordClass(RemoteFunction):
         self._shape = shape
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return what the tests wrote if it names every field once; else construct it there."""
+        """Return the tests' own record if the arguments name every field once, else the program's."""
         written = dict(zip(self._shape.fields, arguments, strict=False))
         given = len(arguments) + len(keywords)
         written |= keywords
@@ -193,7 +193,7 @@ class RemoteCallable(RemoteValue):
     __slots__ = ()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it there."""
+        """Call the value there."""
         return self._program.call(self._target, arguments, keywords)
 
 
@@ -231,7 +231,7 @@ class RemoteMethod(plain.Handle):
         self._program = program
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it there."""
+        """Call the method there."""
         return self._program.call(self._target, arguments, keywords)
 
     def _refuse(self, *_: object) -> bool:
@@ -415,7 +415,7 @@ class Callback(plain.Reference):
         self._program = program
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call it in the tests' process."""
+        """Call the function in the tests' process."""
         return self._program.call_back(self._target, arguments, keywords)
 
 
@@ -485,7 +485,7 @@ class ServedProgram(Peer):
         return [shape.name, list(shape.fields)]
 
     def _find(self, target: Any) -> Any:
-        """Return what a question names: a value by its number, a value's attribute, a global.
+        """Return the target of a question: a value by its number, a value's attribute, a global.
 
         LeetCode's ``Solution().f`` is a method of a new object.
         """

@@ -39,7 +39,7 @@ BINARY = "program.out"
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """How a file of a language is compiled, and how the result is run.
+    """A language's toolchain: how a file is compiled, and how the result is run.
 
     ``compilers`` and ``runners`` are programs of which one is needed, best first; without compilers
     the file itself is run, without runners the binary. Flags go before the file. ``smallest`` is a
@@ -61,7 +61,7 @@ class Toolchain:
 
     @property
     def complete(self) -> bool:
-        """Whether this machine has all of it."""
+        """True where this machine has the whole toolchain."""
         return all(not names or find_tool(names) for names in (self.compilers, self.runners))
 
     def run_command(self, file: str) -> list[str]:
@@ -228,7 +228,7 @@ class LocalSandbox(Sandbox):
         return container
 
     def protections(self) -> list[str]:
-        """Return what protects this machine from programs, in words.
+        """Return the protections of this machine from programs, in words.
 
         Raises:
             SandboxError: if nothing does and that is not allowed.

@@ -120,7 +120,7 @@ class Monitor:
             return unsent[:0]
 
     def _read(self, descriptor: int, buffer: bytearray) -> bool:
-        """Read what is there; return whether more may come."""
+        """Read all bytes that are there; return whether more may come."""
         room = int(self._limits["output_bytes"])
         while True:
             try:

@@ -80,7 +80,7 @@ def _name(node: ast.expr) -> str:
 
 
 def looks_at(trees: Sequence[ast.Module], remote: Collection[str], suspect: Collection[str]) -> str:
-    """Return what of a program's objects tests look at, or an empty text.
+    """Return the part of a program's objects that tests look at, or an empty text.
 
     Args:
         trees: the tests.

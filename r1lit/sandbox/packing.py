@@ -48,7 +48,7 @@ def pack_arguments(arguments: list[Any], keywords: dict[str, Any]) -> str:
 
 
 def pack_outcome(value: Any) -> str:
-    """Return what a call came to as JSON text; iterators are read, subclasses are their bases.
+    """Return a call's result as JSON text; iterators are read, subclasses are their bases.
 
     Raises:
         NotPlainData: if it is not plain data.
@@ -76,7 +76,7 @@ def unpack(text: str) -> Any:
 
 
 def named(module: str, name: str) -> Any:
-    """Return what a module calls by a dotted name, without binding methods to classes."""
+    """Return the object that a module has at a dotted name, without binding methods to classes."""
     owner: Any = importlib.import_module(module)
     *above, last = name.split(".")
     for part in above:

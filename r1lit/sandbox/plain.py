@@ -218,7 +218,7 @@ def decode(
     kept: Callable[[Kept], Any] | None = None,
     own: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Read what ``encode`` wrote.
+    """Read a text that ``encode`` wrote.
 
     ``kept`` gives the value for what stayed on the other side, ``own`` the value that a reference
     to this side names; without them, these are refused.

@@ -39,7 +39,7 @@ class Outcomes:
             items[:] = filter(kept, items)
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Keep what a file fails with that cannot be imported."""
+        """Keep the error of a file that cannot be imported."""
         if report.failed:
             self.details[report.nodeid] = str(report.longrepr)[-1500:]
 

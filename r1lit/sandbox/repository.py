@@ -27,7 +27,7 @@ _MAIN = Path(__file__).with_name("pytest_main.py")
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteReport:
-    """What a run of tests came to: outcomes by test id, and the ends of failures.
+    """The report of a run of tests: outcomes by test id, and the ends of failures.
 
     ``outcomes`` is None where the run gave no report; ``ended`` says why, in words. ``timed_out``
     is about the clock, not about CPU time. ``calls`` are those of `r1lit.sandbox.pytest_main.Calls`

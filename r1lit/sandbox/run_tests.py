@@ -66,7 +66,7 @@ def follow_changes(trees: Sequence[ast.Module], remote: Collection[str]) -> None
 
 
 def _owners(scope: Any) -> Iterator[Any]:
-    """Yield what has a body of statements in a scope, without the functions defined there."""
+    """Yield a scope's nodes with a body of statements, without the functions defined there."""
     yield scope
     waiting = list(scope.body)
     while waiting:
@@ -293,7 +293,7 @@ def _fails_by_looking(looked: str, failed: BaseException | None, failure: str) -
 
 
 def _looked_at(tests: Sequence[str], remote: Collection[str], namespace: Mapping[str, Any]) -> str:
-    """Return what of the program's objects tests look at, but for fields of its dataclasses."""
+    """Return the part of the program's objects that tests look at, but for dataclasses' fields."""
     trees = [ast.parse(test) for test in tests]
     module = ast.Module(body=[node for tree in trees for node in tree.body], type_ignores=[])
     classes = {n for n in remote if not isinstance(namespace.get(n), RemoteRecordClass)}
@@ -398,7 +398,7 @@ def _only_looked_into(tests: Sequence[str]) -> set[str]:
 
 
 def _home(name: str, is_module: bool) -> str | None:
-    """Return what a forgotten import would have named (``math``, ``math.gcd``), or ``None``."""
+    """Return the name of a forgotten import (``math``, ``math.gcd``), or ``None``."""
     if is_module:
         module = _ALIASES.get(name, name)
         return module if module in {*sys.stdlib_module_names, *_ALIASES.values()} else None
@@ -409,7 +409,7 @@ def _home(name: str, is_module: bool) -> str | None:
 
 
 def _innermost(tests: Sequence[str], names: Collection[str]) -> list[str]:
-    """Return those of Python's names that others are called with: ``sqrt`` in ``isclose(sqrt(2))``.
+    """Return Python's names that others are called with: ``sqrt`` in ``isclose(sqrt(2))``.
 
     Where no call stands in another, all of them.
     """

@@ -250,7 +250,7 @@ def _without_repetition(items: Sequence[Any]) -> bool:
 
 
 def _order(item: Any) -> Any:
-    """Return what a text or a number is sorted by; ``None`` for anything else."""
+    """Return the sort key of a text or a number; ``None`` for anything else."""
     if isinstance(item, str):
         return item
     if isinstance(item, list) and item[0] == "i":

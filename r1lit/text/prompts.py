@@ -90,18 +90,18 @@ class Conversation:
         return "\n\n".join(f"{m['role']}: {m['content']}" for m in turns)
 
     def after(self, system_prompt: str) -> Conversation:
-        """Return it after a system turn, unless it has one or the prompt is empty."""
+        """Return the conversation after a system turn, unless it has one or the prompt is empty."""
         if not system_prompt or self.messages[0]["role"] == "system":
             return self
         system = {"role": "system", "content": system_prompt}
         return Conversation.of([system, *self.messages], self.tools)
 
     def and_then(self, message: Message) -> Conversation:
-        """Return it with one more message."""
+        """Return the conversation with one more message."""
         return Conversation.of([*self.messages, message], self.tools)
 
     def and_text(self, text: str) -> Conversation:
-        r"""Return it with a text as a new line of its last turn.
+        r"""Return the conversation with a text as a new line of its last turn.
 
         >>> Conversation.of([{"role": "user", "content": "Play"}]).and_text("1 to 9").question()
         'Play\n1 to 9'
@@ -111,7 +111,7 @@ class Conversation:
         return Conversation.of([*before, {**last, "content": content}], self.tools)
 
     def worded(self, wording: str) -> Conversation:
-        """Return it with the last turn's content in a wording, at {question}."""
+        """Return the conversation with the last turn's content in a wording, at {question}."""
         *before, last = self.messages
         content = wording.replace("{question}", str(last["content"]))
         return Conversation.of([*before, {**last, "content": content}], self.tools)
@@ -127,7 +127,7 @@ class Conversation:
 
 
 def question_of(problem: Problem) -> str | Conversation:
-    """Return what becomes the prompt: the question as text, or its turns."""
+    """Return the question of a prompt: its text, or its turns."""
     turns = problem.meta.get(KEY)
     return turns if isinstance(turns, Conversation) else problem.question
 
@@ -238,7 +238,7 @@ def put_in_words(wording: str, row: Mapping[str, Any]) -> str:
 
 
 def filled(wording: str, row: Mapping[str, Any]) -> str:
-    """Return the same with the white space that the wording begins and ends with."""
+    """Return ``put_in_words``' text with the wording's own white space at both ends."""
     return _PLACE.sub(lambda match: _in_words(row.get(first_of(match[1], row))), wording)
 
 
@@ -277,7 +277,7 @@ def prompt_text(
 
 
 def answer_text(tokenizer: PreTrainedTokenizerBase, before: Conversation, answer: Message) -> str:
-    """Return what an assistant turn adds to the prompt of the turns before it, its EOS included.
+    """Return an assistant turn as it continues the prompt of the turns before, with its EOS.
 
     Where the chat template rewrites the turn, as those do that leave thinking out, or where it does
     not go on from its own prompt, it is the turn's content as it stands.

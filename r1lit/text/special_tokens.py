@@ -58,7 +58,7 @@ class ControlTokens:
         self._starts = {True: _Starts(special), False: _Starts(self.all)}
 
     def starts(self, with_markup: bool) -> _Starts:
-        """Return what finds them in a text; ``with_markup`` leaves markup as tokens."""
+        """Return the finder of tokens in a text; ``with_markup`` leaves markup as tokens."""
         return self._starts[with_markup]
 
     def ids(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -69,7 +69,7 @@ class ControlTokens:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What finds them as a tokenizer does: the longest first, some only as words."""
+        """Pattern of the tokens as a tokenizer finds them: longest first, some only as words."""
         return re.compile(
             "|".join(
                 rf"(?<!\w){re.escape(t)}(?!\w)" if t in self.single_words else re.escape(t)

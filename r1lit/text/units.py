@@ -279,7 +279,7 @@ def measure_of(text: str) -> str | None:
 
 
 def _unit_behind(text: str) -> tuple[str, str] | None:
-    """Return what stands behind a value, in plain signs, and the money named before it."""
+    """Return the text after a value, in plain signs, and the money named before the value."""
     if len(text) > MAX_CHARACTERS:
         return None
     money = _CURRENCY.search(text)

@@ -33,7 +33,7 @@ _allowed: ContextVar[bool] = ContextVar("in_place_gradients", default=False)
 
 @contextmanager
 def in_place_gradients(allowed: bool = True) -> Iterator[None]:
-    """Let what is computed inside add its gradients to ``weight.grad``; see ``Backend``."""
+    """Allow gradients to be added to ``weight.grad`` in place, inside; see ``Backend``."""
     token = _allowed.set(allowed)
     try:
         yield
@@ -85,7 +85,7 @@ class CPU(Backend):
 
     @property
     def has_fast_bfloat16(self) -> bool:  # type: ignore[override]
-        """Whether this processor has instructions for products in bfloat16."""
+        """True where this processor has instructions for products in bfloat16."""
         return machine.has_fast_bfloat16()
 
     def causal_attention(
@@ -138,5 +138,5 @@ class CPU(Backend):
             yield
 
     def return_memory(self) -> None:
-        """Give back what malloc has kept."""
+        """Return the memory that malloc has kept to the system."""
         machine.return_memory()

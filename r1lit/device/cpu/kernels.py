@@ -136,7 +136,7 @@ def _compile(command: list[str], library: Path, installed: Path) -> None:
 
 
 def _processor() -> str:
-    """Return what code for "this very processor" depends on."""
+    """Return the processor's features, on which code for "this very processor" depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
