@@ -16,7 +16,7 @@ def is_alone() -> bool:
 
 
 def of_all_ranks(own: T) -> list[T]:
-    """Return what each rank holds of something, in their order; ``[own]`` in a single process.
+    """Return each rank's value, in the ranks' order; ``[own]`` in a single process.
 
     All ranks call it. Tensors should be on the CPU.
     """
@@ -28,7 +28,7 @@ def of_all_ranks(own: T) -> list[T]:
 
 
 def of_first_rank(own: T) -> T:
-    """Return what rank 0 holds of something; all ranks call it."""
+    """Return rank 0's value; all ranks call it."""
     return of_all_ranks(own)[0]
 
 

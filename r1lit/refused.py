@@ -114,7 +114,7 @@ def given_keys(args: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def instantiated(parser: ArgumentParser, args: Sequence[str] | None) -> Any:
-    """Return what a command's arguments stand for; ``args`` is ``sys.argv[1:]`` if left out.
+    """Return the objects of a command's arguments; ``args`` is ``sys.argv[1:]`` if left out.
 
     Raises:
         ValueError: saying in one line which key is wrong.
@@ -322,7 +322,7 @@ def _fits(kind: Any, value: Any) -> bool:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """Return what a value may be: the members of unions, values of literals, what is returned."""
+    """Return the forms of a value: a union's members, a literal's values, a callable's result."""
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return [one for member in get_args(kind) for one in _alternatives(member)]
@@ -334,7 +334,7 @@ def _alternatives(kind: Any) -> list[Any]:
 
 
 def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
-    """Return what a class path, or the bare name of a class, names.
+    """Return the class or function at a class path, or of the bare name of a class.
 
     Raises:
         ValueError: naming ``where``, if there is none.

@@ -168,7 +168,7 @@ class Chat:
         )
 
     def obey(self, line: str) -> str:
-        """Do what a line says: a command, or a question; return "quit" to leave.
+        """Run a line, which is a command or a question; return "quit" to leave.
 
         Raises:
             ValueError: if it cannot be done.
@@ -370,7 +370,7 @@ def shown(text: str) -> str:
 
 
 def lines_typed() -> Iterator[str]:
-    """Yield what is typed, with the terminal's editing and history; Ctrl-D ends."""
+    """Yield the typed lines, with the terminal's editing and history; Ctrl-D ends."""
     import readline  # noqa: F401 - input() uses it
 
     while True:

@@ -49,7 +49,7 @@ class Columns:
         self.console.print(self.table(None))
 
     def write(self, index: int) -> Callable[[str, bool], None]:
-        """Return what adds a piece of text to a column; thinking is dim."""
+        """Return a function that adds a piece of text to a column; thinking is dim."""
 
         def add(text: str, thinks: bool) -> None:
             self.texts[index].append(text, "dim" if thinks else None)

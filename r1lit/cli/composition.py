@@ -190,7 +190,7 @@ def read(source: str) -> Config:
 
 
 def parse(source: str) -> Config:
-    """Read the same with ``r1lit:`` names as they stand."""
+    """Read a YAML file, or a mapping given as text, with ``r1lit:`` names as they stand."""
     is_text = source.lstrip().startswith("{") or "\n" in source
     name = repr(source[:60]) if is_text else source
     path = find(source) if source.startswith(SHIPPED) else Path(source)
@@ -301,7 +301,7 @@ def _named_by_table(config: Config, keys: dict[str, str]) -> list[tuple[str, str
 
 
 def _value(text: str) -> Any:
-    """Return what a key of the command line is set to.
+    """Return the value that a key of the command line is set to.
 
     It stays a text, which the parser reads by the type of its key, but for mappings, lists, true,
     false, null, files and ``r1lit:`` names.

@@ -244,7 +244,7 @@ def with_counts(config: Config, iterations: int | None, gpus: int | None) -> dic
 
 
 def work_lines(work: Work, assumed: bool) -> Iterator[str]:
-    """Yield what a run computes, as lines."""
+    """Yield the work of a run, as lines."""
     rows = {"supervised": "packed rows", "reinforcement": "responses"}.get(work.kind, "rows")
     updates = f"{work.updates_per_iteration:,} update{'s' * (work.updates_per_iteration != 1)}"
     yield f"work     {work.kind}: {work.rows_per_iteration:,} {rows} and {updates} an iteration"

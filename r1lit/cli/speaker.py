@@ -106,7 +106,7 @@ class Speaker:
 
     @property
     def converses(self) -> bool:
-        """Whether a question is asked after what was said before."""
+        """True where a question is asked after the earlier turns of the conversation."""
         return self.prompts.template == CHAT
 
     def ids_of(self, question: str | Conversation) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ class Speaker:
 
 
 class Thinking:
-    """Whether a text that comes in pieces is within <think> and </think>."""
+    """A reader of text in pieces, which knows what is within <think> and </think>."""
 
     def __init__(self, prompt: str) -> None:
         self._text = ""

@@ -33,7 +33,7 @@ HELD_OUT = ("validation", "test", "train")
 
 @dataclass(kw_only=True)
 class Trained:
-    """What a policy was trained with, as its run's ``config.yaml`` says.
+    """The data, grader and sampling of a policy's training, by its run's ``config.yaml``.
 
     Args:
         data: the run's data module, if it is one of problems.
@@ -121,7 +121,7 @@ def settings_of(run: Path) -> dict[str, Any]:
 
 
 def trained(run: Path) -> Trained:
-    """Return what a run's policy was trained with.
+    """Return the data, grader and sampling that a run's policy was trained with.
 
     Raises:
         ValueError: if ``config.yaml`` cannot be read as r1lit reads it now.
