@@ -339,7 +339,7 @@ class _RequestMetric(RewardFunction):
 
 
 class TrueHelpfulness(_RequestMetric):
-    """How helpful the summary is by the true preference, 0 to 1; of general requests.
+    """Helpfulness of the summary by the true preference, 0 to 1; of general requests.
 
     Args:
         weight: in a sum of rewards; an evaluation reports the number alone.

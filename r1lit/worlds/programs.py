@@ -133,7 +133,7 @@ def draw_part(rng: np.random.Generator) -> Part:
 
 
 def calculation(value: int, parts: tuple[Part, ...]) -> list[str]:
-    """Return what becomes of ``value``, step by step; nothing if a result is not 1 to 99."""
+    """Return the calculation from ``value``, step by step; nothing if a result is not 1 to 99."""
     steps = []
     for operation, n in parts:
         after = apply(value, operation, n)

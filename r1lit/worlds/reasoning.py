@@ -34,7 +34,7 @@ CONTRADICTION = (", contradiction", "，矛盾")
 
 
 def guess(program: LineProgram, rng: np.random.Generator) -> LineProgram:
-    """Return what somebody guesses: of the corpus, and of the right form, with random parts.
+    """Return a guess: a program of the corpus's split and the right form, with random parts.
 
     Of a request that names its operations, one of them is mistaken.
     """
@@ -150,7 +150,7 @@ def solve(
 def _compared(
     statement: Statement, names: list[str], knights: tuple[bool, ...], zh: bool
 ) -> tuple[str, ...]:
-    """Return what a statement claims, and what is assumed: side by side, one glance each.
+    """Return a statement's claim and its assumptions side by side, one glance each.
 
     Without them a small model learns the form of a search and not whether a statement is true.
     """

@@ -83,7 +83,7 @@ class Function:
 
     @property
     def asserted(self) -> str:
-        """What the shown test asserts: a call, and the calculation that it should do."""
+        """The shown test's assertion: a call, and the calculation that it should do."""
         return f"{self.name}({self.shown}) == {self.expression.replace('x', str(self.shown))}"
 
     @property
@@ -115,7 +115,7 @@ class Function:
 
 @lru_cache(maxsize=10_000)
 def broken(expression: str) -> tuple[str, ...]:
-    """Return what one change of `r1lit.environments.code_changes` makes of an expression.
+    """Return the results of one change of an expression, by `r1lit.environments.code_changes`.
 
     >>> broken("x * 3 + 4")
     ('x * 3 - 4', 'x + 3 + 4', 'x * 4 + 4', 'x * 3 + 5')
@@ -127,7 +127,7 @@ def broken(expression: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=100_000)
 def value(expression: str, x: int) -> int:
-    """Return what an expression of this file comes to."""
+    """Return the value of an expression of this file."""
     return int(eval(expression, {"__builtins__": {}}, {"x": x}))
 
 
@@ -358,7 +358,7 @@ class WorldRepositoryVerifier(RepositoryVerifier):
         self.num_workers = num_calls
 
     def decided(self, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return what the tests of each request's modules come to."""
+        """Return the results of the tests of each request's modules."""
         start = time.perf_counter()
         time.sleep(self.wait_s)
         split = [self._by_module(request) for request in requests]
@@ -434,7 +434,7 @@ def _hidden_of(hidden: Mapping[str, Any], files: Mapping[str, str]) -> dict[str,
 
 
 def _key(part: Mapping[str, Any]) -> str:
-    """Return what names a verdict: files, tests and calls, not limits or delays."""
+    """Return the key of a verdict: files, tests and calls, not limits or delays."""
     return _hash([part["files"], part["fail_to_pass"], part["hidden"]["functions"]])
 
 

@@ -76,7 +76,7 @@ def opening(functions: Sequence[Function]) -> str:
 
 
 def report(functions: Sequence[Function], now: dict[str, str]) -> str:
-    """Return what ``run_tests`` says of the shown tests, at most one of which fails."""
+    """Return the report of ``run_tests`` on the shown tests, at most one of which fails."""
     failed = [
         (function, value(now[function.name], function.shown))
         for function in functions

@@ -61,7 +61,7 @@ REPAIR_PIECES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How large a policy is; its context in tokens."""
+    """The size of a policy, with its context in tokens."""
 
     layers: int
     width: int

@@ -259,7 +259,7 @@ class Authors:
 
 @dataclass(frozen=True, kw_only=True)
 class Post:
-    """What one author wrote of a search.
+    """One author's text of a search.
 
     ``claimed`` is the place that the author answers with, rightly or not; ``None`` gave up.
     ``stop`` is the place at which somebody else would go on, counted on over repeated searches.
@@ -288,7 +288,7 @@ def write(
     start: int = 0,
     doubted: Place | None = None,
 ) -> Post:
-    """Write what one author does: from place ``start`` until something is claimed or given up.
+    """Write one author's text: from place ``start`` until something is claimed or given up.
 
     Whoever comes to the end begins again, since the solution must have been overlooked.
 
@@ -341,7 +341,7 @@ def branch(place: Place) -> str:
 def judge(
     second: Operation, target: int, habits: Habits, rng: np.random.Generator
 ) -> tuple[Literal["claimed", "refused", "failed"], str]:
-    """Return what becomes of an attempt, and what is written of it.
+    """Return the outcome of an attempt, and the line that the author writes of it.
 
     It is refused if it seems right and a check says that it is not.
     """

@@ -28,7 +28,7 @@ def hashed_split(family: str, key: str) -> Split:
 
 
 def listed_split(everything: Sequence[T], split: Split, *family: str) -> list[T]:
-    """Return those of a family's whole list that belong to ``split``, in the list's order."""
+    """Return the elements of a family's whole list that are in ``split``, in the list's order."""
     order = permutation(len(everything), SPLIT_SEED, *family)
     fifth = len(everything) // 5
     parts = {

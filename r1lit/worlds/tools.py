@@ -102,13 +102,13 @@ def call_of(text: str) -> tuple[str, str] | None:
 
 
 def look_up(world: int, text: str) -> str:
-    """Return what is true."""
+    """Return the true fact that a call asks for."""
     call = call_of(text)
     return FAULT if call is None else fact(world, *call)
 
 
 def _result(results: Results, world: int, seed: int, text: str, index: int) -> str:
-    """Return what the tool says, which is true or one of the controls."""
+    """Return the tool's answer, which is true or one of the controls."""
     call = call_of(text)
     if call is None:
         return FAULT
@@ -350,7 +350,7 @@ def operate(left: int, sign: str, right: int) -> int:
 
 
 def calculate(text: str) -> int | None:
-    """Return what a call comes to, None if it cannot be read.
+    """Return a call's result, None if it cannot be read.
 
     >>> calculate(" 12 + 30"), calculate("12 +")
     (42, None)
@@ -418,7 +418,7 @@ def as_sum(chain: Chain) -> str:
 
 
 def value_of(chain: Chain) -> int:
-    """Return what a chain comes to."""
+    """Return a chain's result."""
     value, steps = chain
     for sign, operand in steps:
         value = operate(value, sign, operand)
