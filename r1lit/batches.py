@@ -182,13 +182,13 @@ class Rollout:
 
     @property
     def mask_BT(self) -> Tensor:
-        """Which tokens exist: true up to each response's length."""
+        """Mask of the tokens that exist: true up to each response's length."""
         number_T = self.length_B.new_ones(self.response_BT.shape[1]).cumsum(0)
         return number_T <= self.length_B[:, None]
 
     @property
     def sampled_BT(self) -> Tensor:
-        """Which tokens the policy has sampled: those that exist and are not an environment's."""
+        """Mask of the sampled tokens: those that exist and are not an environment's."""
         if self.environment_BT is None:
             return self.mask_BT
         return self.mask_BT & ~self.environment_BT
@@ -200,7 +200,7 @@ class Rollout:
 
     @property
     def is_right_B(self) -> Tensor:
-        """Which responses are right."""
+        """Mask of the right responses."""
         right = [response.verdict.status == "right" for response in self.responses]
         return torch.tensor(right, device=self.length_B.device)
 

@@ -1,4 +1,4 @@
-"""How commands end: bad input, or a disk that refuses, in one line."""
+"""Ends of commands: bad input, or a disk that refuses, in one line."""
 
 from __future__ import annotations
 

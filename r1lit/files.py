@@ -102,7 +102,7 @@ def beside(path: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove what an earlier kill may have left at ``path``."""
+    """Remove the file or folder that an earlier kill may have left at ``path``."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

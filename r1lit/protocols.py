@@ -1,4 +1,4 @@
-"""What callbacks and modules ask of modules and data modules, which may be a user's own.
+"""Protocols by which modules and data modules, perhaps a user's own, are asked.
 
 Those of modules have methods and attributes of a class alone: a tensor or a model of an instance
 is not seen by ``isinstance`` from Python 3.12 on.

@@ -1,4 +1,4 @@
-"""What a parser has refused, in one line: the key, its value, and what would be right."""
+"""Refusals of a parser, in one line: the key, its value, and what would be right."""
 
 from __future__ import annotations
 

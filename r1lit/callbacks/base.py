@@ -153,7 +153,7 @@ class RolloutStatistics(Callback, Generic[Row]):
         log_iteration(pl_module, named, batch_size=len(rows))
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget what an interrupted evaluation left."""
+        """Forget the numbers of an interrupted evaluation."""
         self._evaluation = []
 
     def on_validation_batch_end(

@@ -255,7 +255,7 @@ class IterationCheckpoint(ModelCheckpoint):
         self._last_checkpoint_saved = str(last)
 
     def _keep(self, trainer: pl.Trainer) -> None:
-        """Copy what a checkpoint of now would hold, on the one rank that could write it alone."""
+        """Copy the content of a checkpoint of now, on the one rank that could write it alone."""
         started, module = time.monotonic(), trainer.lightning_module
         is_long = started - self._began_at > self._interruption.grace_s / 2
         is_due = is_long and started - self._kept_at >= self._kept_cost / KEPT_SHARE

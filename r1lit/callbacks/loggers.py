@@ -1,4 +1,4 @@
-"""What loggers get of a run's numbers, and at which step."""
+"""Loggers: the numbers of a run that they get, and at which step."""
 
 from __future__ import annotations
 

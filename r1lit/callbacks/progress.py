@@ -373,7 +373,7 @@ class LastLines(Callback):
         self._print(trainer, summary, go_on)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print what ``r1lit validate`` comes to."""
+        """Print the results of ``r1lit validate``."""
         self._evaluation_s = time.monotonic() - self._evaluation_started
         if trainer.state.fn == "validate" and trainer.is_global_zero:
             print(as_lines(trainer.callback_metrics), flush=True)
@@ -381,7 +381,7 @@ class LastLines(Callback):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Print what is saved, if training had begun."""
+        """Print how far the run came and where it is saved, if training had begun."""
         if not self._began or trainer.state.fn != "fit":
             return
         finished = finished_iterations(trainer, pl_module)

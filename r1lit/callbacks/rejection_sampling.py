@@ -36,7 +36,7 @@ FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
 
 
 class RejectionSampling(Callback):
-    r"""Curates what ``EvaluationModule`` generated and graded, at the end of ``r1lit predict``.
+    r"""Curates the graded responses of ``EvaluationModule``, at the end of ``r1lit predict``.
 
     R1's cold start (arXiv 2501.12948v1, Sec. 2.3.1) and its rejection sampling (Sec. 2.3.3). The
     first ``data.evaluation.num_samples`` responses to each problem of ``data.predict`` go through

@@ -69,7 +69,7 @@ class ResponseTable(Callback):
         self.path = folder_of(self._given, trainer, self) / "responses.jsonl"
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Drop what a killed run wrote past its checkpoint, or all before a fresh run."""
+        """Drop the lines that a killed run wrote past its checkpoint, or all before a fresh run."""
         resumed_at = finished_iterations(trainer, pl_module)
         if trainer.is_global_zero:
             keep_records(

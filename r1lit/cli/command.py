@@ -146,7 +146,7 @@ class R1CLI(LightningCLI):
             parser.add_argument(f"--{key}", type=kind, default=default, help=words)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse them.
+        """Parse the command's arguments.
 
         Raises:
             ValueError: the first key that is wrong, its value, and what would be right.
@@ -181,7 +181,7 @@ class R1CLI(LightningCLI):
             raise root_fault(error) from None
 
     def before_instantiate_classes(self) -> None:
-        """Refuse what cannot be begun, and choose the precision that this machine is fast in."""
+        """Refuse a run that cannot begin, and choose the precision that this machine is fast in."""
         config = self.config[self.subcommand]
         trainer = config.trainer
         if trainer.accelerator == "gpu" and not torch.accelerator.is_available():
@@ -211,7 +211,7 @@ class R1CLI(LightningCLI):
             )
 
     def before_fit(self) -> None:
-        """Refuse what Lightning would; have a rank's memory said, before weights load."""
+        """Refuse a run that cannot train; have a rank's memory printed, before weights load."""
         if type(self.model).training_step is LightningModule.training_step:
             raise ValueError(
                 f"model: {type(self.model).__name__} does not train; it is for test and predict"
@@ -232,7 +232,7 @@ class R1CLI(LightningCLI):
                 callback.plan = partial(print_memory_plan, config, policy, self.trainer)
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run it; an error of the disk that names no file, as a logger's, gets the run's folder."""
+        """Run the subcommand; a disk error without a file, as a logger's, gets the run folder."""
         gc.enable()
         deterministic = self.config[subcommand].deterministic
         own = backend(self.trainer.strategy.root_device)
@@ -330,7 +330,7 @@ def pass_on_sigterm(trainer: Trainer) -> None:
 
 
 def check_manual_optimization(trainer: Trainer) -> None:
-    """Refuse what only Lightning's own updates would heed.
+    """Refuse the trainer's settings that only Lightning's own updates would heed.
 
     Raises:
         ValueError: naming the trainer's key, and the model's in its place.

@@ -55,7 +55,7 @@ class YAMLLoader(yaml.SafeLoader):
 
 
 class YAMLDumper(yaml.SafeDumper):
-    """Writes what ``YAMLLoader`` reads: a text like "1e-5" in quotes."""
+    """Writes YAML for ``YAMLLoader`` to read: a text like "1e-5" in quotes."""
 
 
 for _kind in (YAMLLoader, YAMLDumper):

@@ -114,7 +114,7 @@ def say_what_is_unknown(run: Run) -> None:
 
 
 def look_closely(run: Run, name: str) -> int:
-    """Print what a rule looks at, whether it applies, and responses that show it.
+    """Print a rule's observations, whether it applies, and responses that show it.
 
     Raises:
         ValueError: if there is no such rule.

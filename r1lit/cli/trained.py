@@ -1,4 +1,4 @@
-"""What a run folder says about its policy: where it is, its prompts, problems and grader."""
+"""The contents of a run folder about its policy: source, prompts, problems and grader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector is: it turns an iteration's prompts into a rollout with rewards."""
+"""The interface of collectors, which turn an iteration's prompts into a rollout with rewards."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class Filter(OfKinds, ABC):
         """
 
     def begin(self, context: Context) -> None:
-        """Forget what was seen; called once before the first candidate of a run."""
+        """Forget all earlier candidates; called once before the first candidate of a run."""
 
     def drop(self, candidates: Sequence[Candidate]) -> list[str | None]:
         """Return the drop reason of each candidate, or None; other kinds are kept."""

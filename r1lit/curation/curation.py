@@ -1,4 +1,4 @@
-"""How responses are chosen and written down."""
+"""Settings of how responses are chosen and written down."""
 
 from __future__ import annotations
 

@@ -370,7 +370,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         )
 
     def learn(self, iteration: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Count what an iteration's responses came to, for ``difficulty``; all ranks call it.
+        """Count an iteration's outcomes, for ``difficulty``; all ranks call it.
 
         Args:
             iteration: whose they are.
@@ -484,7 +484,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             self.turns.check(self._tokenizer(), self.prompts.template, tools)
 
     def teardown(self, stage: str) -> None:
-        """Release what environments have started."""
+        """Release the resources that environments have started."""
         for environment in self.environments.values():
             environment.close()
 

@@ -114,7 +114,7 @@ class Backend:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Exclude what exists at the start of a run from garbage collection.
+        """Exclude the objects at the start of a run from garbage collection.
 
         Where the caller has done so with ``gc.freeze()``, that stays as it is.
         """

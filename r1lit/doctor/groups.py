@@ -1,4 +1,4 @@
-"""How responses are sampled, and groups that give no advantage."""
+"""Rules about sampling, and about groups that give no advantage."""
 
 from __future__ import annotations
 

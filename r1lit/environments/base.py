@@ -128,7 +128,7 @@ class Environment(ABC):
         return [e.step(r) for e, r in zip(episodes, replies, strict=True)]
 
     def close(self) -> None:  # noqa: B027
-        """Release what the environment has started."""
+        """Release the resources that the environment has started."""
 
 
 @dataclass(frozen=True, kw_only=True)

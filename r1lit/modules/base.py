@@ -135,7 +135,7 @@ class PolicyModule(LightningModule):
         return context_length(self.policy_config)
 
     def configure_model(self) -> None:
-        """Load what is trained, and what is as large, once; shard it where the strategy does."""
+        """Load the policy and all that is as large, once; shard it where the strategy does."""
         if self.policy is not None:
             return
         self.loading["sharded"] = is_sharding(self.trainer.strategy)

@@ -1,4 +1,4 @@
-"""What a checkpoint of a policy holds, and checks of one that is loaded.
+"""Contents of a policy's checkpoint, and checks of one that is loaded.
 
 All of a policy, or only what is trained if others are frozen.
 """

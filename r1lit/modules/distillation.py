@@ -416,7 +416,7 @@ def demonstrated(problem: Problem, key: str) -> str:
 def check_self_distillation(
     demonstration: str | None, teacher_rate: float, on_policy: float, teacher: Teacher | None
 ) -> None:
-    """Check what concerns a teacher that is the student itself.
+    """Check the options of a teacher that is the student itself.
 
     Raises:
         ValueError: naming the key, its value and what would be right.

@@ -402,7 +402,7 @@ class GRPOModule(RolloutModule):
         return batch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put in what is generated ahead, once it is there: a resumed run trains on the same."""
+        """Add the parts' states and, once it is there, the rollout generated ahead."""
         super().on_save_checkpoint(checkpoint)
         for key, parts in self._with_state().items():
             if states := {name: state for name, part in parts.items() if (state := part.state())}:

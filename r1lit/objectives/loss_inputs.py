@@ -1,4 +1,4 @@
-"""What an objective's loss is computed from, and what it returns.
+"""Inputs of an objective's loss, and its results.
 
 B rows (responses)   T response tokens
 """

@@ -1,4 +1,4 @@
-"""How far the trainer's log-probs are from the sampler's, over an iteration's tokens."""
+"""Distance of the trainer's log-probs from the sampler's, over an iteration's tokens."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Divergences(Compute):
     with_logp: bool = False
 
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
-        """Compute them."""
+        """Return the divergences, and log-probs if requested."""
         return PolicyOutput(
             divergence_K=divergence_K(
                 predictions, self.teacher, target_K, self.divergence, self.temperature

@@ -1,4 +1,4 @@
-"""Which models a class holds beside the policy, asked before any is loaded."""
+"""Models that a class holds beside the policy, asked before any is loaded."""
 
 from __future__ import annotations
 

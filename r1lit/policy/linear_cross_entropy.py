@@ -56,7 +56,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        """Scale what the forward pass has made.
+        """Scale the gradients that the forward pass has made.
 
         Raises:
             RuntimeError: the second time, when there is nothing left to scale.

@@ -23,7 +23,7 @@ class Compute(ABC):
 
     @abstractmethod
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
-        """Compute it, within the forward pass."""
+        """Compute the output, within the forward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class CrossEntropy(Compute):
     """``cross_entropy``, summed over the targets; takes less time than ``LogProbs``."""
 
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
-        """Compute it."""
+        """Return the summed cross-entropy."""
         if predictions.weight_VD is None:
             return PolicyOutput(cross_entropy=-predictions.logp(target_K).sum())
         loss = linear_cross_entropy(predictions.states_KD, predictions.weight_VD, target_K)
@@ -76,5 +76,5 @@ class Logits(Compute):
     """``logits_KV``."""
 
     def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
-        """Compute them of all tokens at once."""
+        """Return the logits of all tokens at once."""
         return PolicyOutput(logits_KV=predictions.logits(slice(None)))

@@ -1,4 +1,4 @@
-"""How a policy is decoded: with shared prompts, or by Hugging Face's cache."""
+"""The way a policy is decoded: with shared prompts, or by Hugging Face's cache."""
 
 from __future__ import annotations
 

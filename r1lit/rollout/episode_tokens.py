@@ -1,4 +1,4 @@
-"""What an environment wrote and gave, in a rollout and in its numbers.
+"""Tokens and rewards of an environment, in a rollout and in its numbers.
 
 P prompts   G responses per prompt   B = P*G rows, prompt-major   T response tokens
 """

@@ -1,4 +1,4 @@
-"""What an environment answers, cut to its limit, as messages and as tokens."""
+"""An environment's answers, cut to their limit, as messages and as tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How responses are sampled, and the random number that draws each of their tokens."""
+"""Settings of sampling, and the random number that samples each token."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class RemoteRecordClass(RemoteFunction):
         self._shape = shape
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return the tests' own record if the arguments name every field once, else the program's."""
+        """Return the tests' own record if the arguments name every field once, else a new one."""
         written = dict(zip(self._shape.fields, arguments, strict=False))
         given = len(arguments) + len(keywords)
         written |= keywords

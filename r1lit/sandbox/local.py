@@ -424,12 +424,12 @@ class Container:
         return found
 
     def stop(self) -> None:
-        """Kill what runs, without waiting for its end."""
+        """Kill the program, without waiting for its end."""
         with contextlib.suppress(OSError):  # shut down: a forked copy may hold it open
             self._client.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Kill what runs and wait until every process is gone."""
+        """Kill the program and wait until every process is gone."""
         if self._done >= 0:
             self.stop()
             self._client.close()

@@ -1,4 +1,4 @@
-"""What functional tests do with a program's objects, and with its exceptions, by their text.
+"""Uses of a program's objects and exceptions in functional tests, by the tests' text.
 
 Objects stay in the program's sandbox, so tests that look at them (a list's ``next``, an enum's
 member, what was printed) cannot be decided. Which tests do so depends on their text alone, not on

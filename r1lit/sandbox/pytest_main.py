@@ -64,11 +64,11 @@ class Calls:
         self.calls: dict[tuple[str, int], set[int]] = defaultdict(set)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Count what follows as the test's."""
+        """Count the calls from here on as the test's."""
         self.now = self.tests.setdefault(nodeid.partition("[")[0], len(self.tests))
 
     def pytest_runtest_logfinish(self) -> None:
-        """Count what follows as no test's."""
+        """Count the calls from here on as no test's."""
         self.now = 0
 
     def profile(self, frame: Any, event: str, _: object) -> None:

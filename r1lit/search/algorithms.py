@@ -112,7 +112,7 @@ class WeightedBestOfN(BestOfN):
         return super().choose(max(voters.values(), key=lambda own: sum(c.score for c in own)))
 
     def close(self) -> None:
-        """Release what scorer and grader have started."""
+        """Release the resources of scorer and grader."""
         super().close()
         self.grader.close()
 

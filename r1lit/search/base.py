@@ -129,7 +129,7 @@ class Search(ABC):
         return described
 
     def close(self) -> None:
-        """Release what the scorer has started."""
+        """Release the resources of the scorer."""
         self.scorer.close()
 
 

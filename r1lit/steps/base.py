@@ -1,4 +1,4 @@
-"""What a step is, and what it may ask of a run; it prepares an iteration's rollout."""
+"""The interface of steps, which prepare an iteration's rollout, and of a run they are part of."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Step(ABC):
     held: HeldModels = NO_MODELS
 
     def check(self, run: Run) -> None:  # noqa: B027
-        """Refuse what cannot work, before weights are loaded.
+        """Refuse settings that cannot work, before weights are loaded.
 
         Raises:
             ValueError: naming the key, its value and what would be right.

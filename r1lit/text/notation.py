@@ -118,7 +118,7 @@ _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
 
 def without_looks(text: str) -> str:
-    r"""Drop what changes only how LaTeX looks: size, weight, colour, and GSM8K's calculator marks.
+    r"""Drop LaTeX's mere looks: size, weight, colour, and GSM8K's calculator marks.
 
     >>> without_looks(r"{\large \textcolor{red}{\frac{1}{2}}}"), without_looks(r"\boldsymbol{x}^2")
     ('\\frac{1}{2}', 'x^2')

@@ -267,7 +267,7 @@ def _in_order(names: list[Any]) -> bool:
 
 
 def _same_regions(answer: Any, gold: Any) -> bool | None:
-    """Compare what relations and sets say of one real unknown; ``None`` if one says nothing."""
+    """Compare relations and sets as claims about one real unknown; ``None`` if one is none."""
     left, right = _region(answer), _region(gold)
     if left is None or right is None:
         return None
@@ -384,7 +384,7 @@ def _same_matrix(answer: Any, gold: Any) -> bool:
 
 
 def _same_relation(answer: Any, gold: Any) -> bool:
-    """Compare what two relations say. Only those that have solutions can say it in other words."""
+    """Compare two relations; those without solutions are equal only in the same words."""
     if isinstance(answer, Chain) or isinstance(gold, Chain):
         if not is_equation(answer) or not is_equation(gold):
             return _same_chain(answer, gold)

@@ -299,7 +299,7 @@ class VLLMClient:
         self.is_asleep = True
 
     async def wake(self, *tags: str) -> None:
-        """Bring back what ``tags`` name, or all; nothing if it is awake."""
+        """Bring back the memory that ``tags`` name, or all; nothing if the server is awake."""
         if self.is_asleep:
             query = "&".join(f"tags={tag}" for tag in tags)
             await self.post(f"wake_up?{query}" if tags else "wake_up")

@@ -184,7 +184,7 @@ class VLLMProcess:
         self._has_answered = self._is_stopped = False
 
     def start(self) -> None:
-        """Start it, without waiting."""
+        """Start the server, without waiting."""
         kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER}
         kept = {key: value for key, value in kept.items() if "TORCHELASTIC" not in key}
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ class VLLMProcess:
         self._stop = weakref.finalize(self, _stop, self._process)
 
     def stop(self) -> None:
-        """End it for good."""
+        """End the server for good."""
         self._is_stopped = True
         self._stop()
 

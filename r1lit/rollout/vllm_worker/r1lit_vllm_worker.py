@@ -161,7 +161,7 @@ WeightTransferEngineFactory.register_engine("gloo", GlooEngine)
 
 
 class Receipts:
-    """Reads back what a model holds of tensors, by the names and places that they are sent under.
+    """Reads back a model's tensors, by the names and places that they are sent under.
 
     vLLM keeps them joined, split or packed for its kernels. So the places' keys are loaded as if
     they were weights: each layer's own loader puts them where it has put the weights. Parameters
