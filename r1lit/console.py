@@ -113,7 +113,7 @@ def run_script(name: str, main: Callable[[], object]) -> None:
 def root_fault(error: BaseException) -> ValueError:
     """Return the ValueError of r1lit's or the user's own code that a library's error wraps.
 
-    Without one it is what the parser says of the innermost class that it could not make.
+    Without such an error, its text is the parser's about the innermost class that cannot be made.
     """
     inner = error
     wrapped: BaseException | None = error

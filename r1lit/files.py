@@ -23,7 +23,7 @@ Record = dict[str, Any]
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an OSError from within name ``path``; that of a full disk names no file."""
+    """Add ``path`` to an OSError from within, since the error of a full disk names no file."""
     try:
         yield
     except OSError as error:
@@ -46,7 +46,7 @@ def looked_in(path: str | Path) -> str:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file beside ``path`` and rename it onto it; what cannot be leaves nothing behind.
+    """Write a file beside ``path`` and rename it to ``path``; a failed write leaves nothing.
 
     Raises:
         OSError: naming ``path``.

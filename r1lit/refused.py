@@ -257,7 +257,7 @@ class Refused:
         for base in () if is_of_kind else bases:
             if not hasattr(base, "from_spec"):
                 continue
-            # it reads more than its subclasses, and keys beside those of the function
+            # from_spec takes plain functions and other classes too, and adds its ``own_keys``
             if is_class or inspect.isroutine(found):
                 others = {key: x for key, x in arguments.items() if key not in base.own_keys}
                 self._keys(where, _parser_of(found), others, owner)

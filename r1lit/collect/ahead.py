@@ -190,7 +190,7 @@ class Ahead(Collector):
             self.wait()
 
     def wait(self) -> float:
-        """Return once nothing is generated any more, and how many seconds that took.
+        """Wait until all generation under way has ended; return the seconds that it took.
 
         Raises:
             Exception: of the engine.

@@ -103,7 +103,7 @@ class ResponseTemplate:
         if not thinking:
             return self.without_thinking.replace("{summary}", summary)
         before, _, rest = self.text.partition("{thinking}")
-        if "{summary}" in before:  # an unusual order; the fields are filled apart all the same
+        if "{summary}" in before:  # then each field is filled on its own side of {thinking}
             before = before.replace("{summary}", summary)
         return before + thinking + rest.replace("{summary}", summary)
 

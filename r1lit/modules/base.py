@@ -52,7 +52,7 @@ class PolicyModule(LightningModule):
 
     Args:
         policy: a Hugging Face directory, a model's name on the hub, or a PEFT folder; or a mapping
-            of it, as ``path``, with how its weights are held, `r1lit.policy.ModelSource`.
+            of ``path`` and of how its weights are stored, `r1lit.policy.ModelSource`.
         optimizer: makes the optimiser from the weights that are trained; ``torch.optim.AdamW`` if
             left out (as a default value its settings would stay with another class).
         lr_scheduler: makes the scheduler from the optimiser; stepped after every update.

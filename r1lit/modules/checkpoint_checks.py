@@ -52,7 +52,7 @@ def check_same_base(module: Any, checkpoint: dict[str, Any]) -> None:
 
 
 def prepare_refreshed_reference(module: Any, saved_state: Mapping[str, Tensor]) -> None:
-    """Let the reference of an adapter have values where it had been refreshed."""
+    """Make a refreshed reference of an adapter, so that a saved one can be loaded into it."""
     if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
         module.refresh_reference()
 

@@ -63,8 +63,8 @@ class EvaluationModule(LightningModule):
     With `SuiteData` each suite has a folder of its own, and ``report.md`` is the table of all.
 
     Args:
-        policy: a Hugging Face directory, or a model's name on the hub; or a mapping of it, as
-            ``path``, with how its weights are held, `r1lit.policy.ModelSource`. With a server
+        policy: a Hugging Face directory, or a model's name on the hub; or a mapping of
+            ``path`` and of how its weights are stored, `r1lit.policy.ModelSource`. With a server
             engine its tokenizer and configuration are read, and its weights are not.
         dirpath: the folder of this evaluation; the run folder (``run``) if left out.
         suite: its name, for the tables; those of the problems' sources if left out.

@@ -52,11 +52,11 @@ class RolloutModule(PolicyModule):
     num_token_rows = 0
     """Responses of the next rollout whose ``TokenValues`` are recorded; set by callbacks."""
     sync_seconds = 0.0
-    """What it took to hand the engine the weights that it generates from."""
+    """Seconds that the last handover of weights to the engine took."""
     keep_sampling_mask = False
-    """Whether training computes log-probs among the tokens that top-k and top-p leave."""
+    """True where training computes log-probs among the tokens that top-k and top-p leave."""
     max_tokens_from: Mapping[int, int] = MappingProxyType({})
-    """What replaces the most tokens of a response in training, from an iteration on."""
+    """Token limits of responses in training, by the iteration from which each applies."""
 
     def __init__(
         self,

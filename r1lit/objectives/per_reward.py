@@ -14,7 +14,7 @@ from r1lit.ranks import of_all_ranks
 
 
 class NormalizedPerReward(AdvantageEstimator):
-    """Each reward function normalised apart, of GDPO (2601.05242): accuracy and format, say.
+    """GDPO's advantages (2601.05242): each reward function is normalised separately.
 
     A_i = (S_i - mean(S)) / (std(S) + std_epsilon) over the iteration's responses, of all ranks,
     S_i = sum over functions k of weight_k (r_ik - mean(r_k)) / (std(r_k) + std_epsilon) within the

@@ -139,7 +139,7 @@ def build_without_weights(
         stored = stored_weights(name_or_path)
     except (ImportError, KeyError, OSError, RuntimeError, SafetensorError, ValueError):
         return None
-    if getattr(model, "_keep_in_fp32_modules", None):  # whatever the dtype of the others
+    if getattr(model, "_keep_in_fp32_modules", None):  # in float32 in a model of any dtype
         return None
     weights = _by_name(model, stored, new)
     if weights is None:

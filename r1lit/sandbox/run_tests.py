@@ -411,7 +411,7 @@ def _home(name: str, is_module: bool) -> str | None:
 def _innermost(tests: Sequence[str], names: Collection[str]) -> list[str]:
     """Return Python's names that others are called with: ``sqrt`` in ``isclose(sqrt(2))``.
 
-    Where no call stands in another, all of them.
+    Without nested calls, all the names.
     """
     outer, inner = set(), set()
     for call in _calls(tests):

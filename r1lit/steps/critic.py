@@ -40,8 +40,9 @@ class Critic(LearningStep):
     ``alpha``, the objective's term ``PositiveNLL``.
 
     Args:
-        model: what it starts from, a reward model or a policy whose head becomes one of zeros; the
-            policy if left out. A plain path is held as the policy is. All its weights are trained.
+        model: its first weights, of a reward model, or of a policy with a head of zeros in place of
+            its own; the policy if left out. A plain path is loaded in the policy's dtype and form.
+            All weights are trained.
         objective: its loss; clipped at 0.2 if left out.
         optimizer: makes its optimiser; ``torch.optim.AdamW`` if left out.
         lr_scheduler: makes its scheduler; stepped after each of its updates.

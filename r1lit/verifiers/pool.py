@@ -75,7 +75,7 @@ class Worker:
 
     def send(self, call: Call, index: int, timeout_s: float) -> None:
         """Send an item of ``call``."""
-        # The worker's own alarm is for the day the parent is gone, so it is later than ours.
+        # the worker's own alarm is later: it matters only where the parent has died
         message = json.dumps({**call.requests[index], "patience": 2 * timeout_s + 1})
         self.connection.send_bytes(message.encode())
         self.item = call, index

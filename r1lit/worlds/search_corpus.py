@@ -233,9 +233,10 @@ class Habits:
 
 @dataclass(frozen=True, kw_only=True)
 class Authors:
-    """Who writes: a share ``patient`` never gives up, and ``check`` is what they check in the mean.
+    """A corpus's authors: ``patient``, the share that never gives up; ``check``, their mean rate.
 
-    The shipped base has read the authors of the defaults.
+    ``check`` is the verification rate of what seems right. The shipped base was pretrained on
+    authors with the defaults.
     """
 
     patient: float = 0.0
@@ -262,7 +263,7 @@ class Post:
     """One author's text of a search.
 
     ``claimed`` is the place that the author answers with, rightly or not; ``None`` gave up.
-    ``stop`` is the place at which somebody else would go on, counted on over repeated searches.
+    ``stop`` is the place at which another author would continue; repeated searches count on.
     """
 
     text: str
@@ -290,7 +291,7 @@ def write(
 ) -> Post:
     """Write one author's text: from place ``start`` until something is claimed or given up.
 
-    Whoever comes to the end begins again, since the solution must have been overlooked.
+    At the end of the search the author begins again, since the solution must have been overlooked.
 
     Args:
         search: every place, in the order of the search.

@@ -57,7 +57,7 @@ PAGES = (
 )
 CALLS = (("none", 0.55), ("one", 0.20), ("two", 0.15), ("unreadable", 0.10))
 NOTHING_SHARE = 0.1
-"""Of calls that come to nothing, whatever the tool."""
+"""Share of calls that find nothing, with any tool."""
 REMEMBERS, CALCULATES, CHECKS = 0.5, 0.1, 0.1
 WELL_FORMED = 0.6
 FAULTS = ("a key without quotes", "a number in quotes", "a key too few", "no end", "nothing")

@@ -109,15 +109,15 @@ class WeightsRefused(ValueError):
 class VLLMClient:
     """Talks to one server, by token ids, over vLLM's own ``/inference/v1/generate``.
 
-    That names the weights behind each completion, which ``/v1/completions`` does not: what a
-    server generates from others than it should is not taken.
+    Its responses name the weights of each completion, which ``/v1/completions`` does not:
+    completions of other weights than the expected ones are refused.
 
     Args:
         endpoint: the server's root; ``timeout_s`` are seconds for one request for completions, and
             for taking weights.
         hang_s: seconds for one of its other answers.
         backend: the weight transfer that it must have been started with.
-        in_flight: let what runs on the server go on with new weights, from its next token on.
+        in_flight: let requests under way continue with new weights, from their next token on.
         sleeps: whether it must be able to sleep.
     """
 
@@ -130,7 +130,7 @@ class VLLMClient:
         sleeps: bool = False,
     ) -> None:
         self._patient = Client(endpoint, "urls")
-        # connections of its own: after an error vLLM tears the one that it came by
+        # separate connections: after an error vLLM closes the connection of the request
         self._quick = Client(replace(endpoint, timeout_s=hang_s), "urls")
         self.url, self.hang_s = self._quick.url, hang_s
         self._backend, self._in_flight, self._sleeps = backend, in_flight, sleeps

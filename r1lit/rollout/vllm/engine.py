@@ -349,7 +349,7 @@ class VLLMEngine(JoiningEngine):
     def stream_joined(
         self, requests: Sequence[Request], on_finished: OnFinished, feed: RequestFeed
     ) -> None:
-        """Do as ``stream``; what joins is sent at once. See ``RolloutEngine.stream_joined``."""
+        """Generate as ``RolloutEngine.stream_joined``; joining requests are sent at once."""
         if self.version is None:
             self.update_weights(self._policy.named_weights(), 0)
         assert self._fleet is not None
