@@ -35,7 +35,7 @@ REMEDIES = {
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), _IN_THE_WAY),
     errno.EISDIR: "a folder stands where a file is to be; move it away",
 }
-"""What to do about an error of the system."""
+"""Remedies by the number of the system's error."""
 
 
 @contextmanager

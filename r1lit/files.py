@@ -46,7 +46,7 @@ def looked_in(path: str | Path) -> str:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file beside ``path`` and rename it to ``path``; a failed write leaves nothing.
+    """Write a file beside ``path`` and rename it to ``path``; a failed write leaves no file.
 
     Raises:
         OSError: naming ``path``.

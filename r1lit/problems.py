@@ -55,7 +55,7 @@ class Verdict:
 
 
 Ended = Literal["answered", "environment", "turns", "length", "invalid", "failed"]
-"""How an episode ended: by the model's answer, by the environment, at a limit, or by a fault."""
+"""The end of an episode: by the model's answer, by the environment, at a limit, or by a fault."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,7 @@ OTHER_WORDS = {
     "model_name_or_path": "model.policy",
     "output_dir": "run",
 }
-"""What other programs call keys: the key here."""
+"""Keys of other programs, with the keys here."""
 
 
 def class_paths() -> dict[str, str]:

@@ -11,6 +11,7 @@ import pytest
 from tiny import ROOT
 
 FILES = sorted((ROOT / "r1lit").rglob("*.py"))
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 NAMELESS = re.compile(
     r"(?:What|Whether|Which|How|Those|It)\b"
     r"|[A-Z][a-z]+ (?:back |down |in |out |up )?(?:those|that of|them|it|so|the same|what)\b"
@@ -18,11 +19,15 @@ NAMELESS = re.compile(
 
 
 def first_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the docstring's first line of a module, its classes and functions."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    """Yield the line and first line of each docstring, those below constants and fields too."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-            yield getattr(node, "lineno", 1), text.split("\n")[0]
+        body = node.body if isinstance(node, DOCUMENTED) else []
+        for before, statement in zip([node, *body], body, strict=False):
+            if not isinstance(before, (*DOCUMENTED, ast.Assign, ast.AnnAssign)):
+                continue
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text.split("\n")[0]
 
 
 def test_first_sentences_name_their_object() -> None:

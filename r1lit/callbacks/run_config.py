@@ -32,7 +32,7 @@ MAY_CHANGE_ON_RESUME = {
 }
 """Keys that may differ on resume without a word: a longer run, another split of the same work."""
 SPELT_OUT_DEFAULTS = {"engine": "r1lit.rollout.InProcessEngine", "grader": "r1lit.verifiers.Grader"}
-"""What a key that is left out stands for, with its defaults."""
+"""Classes, with their defaults, that keys which are left out stand for."""
 OF_OPTIMISER = ("model.init_args.optimizer", "model.init_args.lr_scheduler")
 NOT_COMPARED = ("ckpt_path", "resume_changed")
 

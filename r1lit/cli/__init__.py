@@ -129,7 +129,7 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
 OTHER_WORDS = {"train": "fit", "finetune": "fit", "sft": "fit", "grpo": "fit", "eval": "test",
                "evaluate": "test", "benchmark": "test", "generate": "predict", "sample": "predict",
                "infer": "predict"}  # fmt: skip
-"""What other programs call commands: the name here."""
+"""Commands of other programs, with the names here."""
 
 LEAVING_S = 3.0
 """Seconds after SIGTERM that the functions have which libraries registered for the end."""

@@ -26,7 +26,7 @@ LOST_S = 30.0
 KEY = "failed"
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 BROKEN = re.compile(r"(closed|reset) by peer|remote process exited")
-"""What gloo and NCCL say when a rank is gone."""
+"""Pattern of gloo's and NCCL's errors when a rank is gone."""
 GONE = "another rank has ended without a word; it was killed, or its machine ran out of memory"
 
 

@@ -34,7 +34,7 @@ class Collector(ABC):
     """
 
     is_fresh: bool = True
-    """Whether responses are sampled from the weights as they are before the iteration's updates."""
+    """True where an iteration's rollout is sampled with the weights before its updates."""
 
     def check(self, run: Run) -> None:  # noqa: B027
         """Refuse data or an engine that cannot be collected from, before weights are loaded.

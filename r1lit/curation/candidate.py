@@ -156,17 +156,17 @@ class Filter(OfKinds, ABC):
 
     name: str
     again = False
-    """Whether it is applied again to texts that a refiner changed."""
+    """True where the filter is applied again to texts that a refiner changed."""
 
     def __init_subclass__(cls) -> None:
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     def read(self) -> None:
-        """Read the filter's files, before any response is generated.
+        """Read the data that the filter needs, before any response is generated.
 
         Raises:
-            ValueError: if they are not there.
+            ValueError: if the data are not there.
         """
 
     def begin(self, context: Context) -> None:

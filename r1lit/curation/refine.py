@@ -208,7 +208,7 @@ class EngineRefiner(Refiner):
     """
 
     slots = ("{question}", "{response}")
-    """What the instruction must hold."""
+    """Places that the instruction must hold."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ LISTING_8 = (Path(__file__).with_name("prompts") / "listing8.txt").read_text(enc
 STANDARDS = frozenset(int(n) for n in re.findall(r"^(\d+)\. \[", LISTING_8, re.MULTILINE))
 """The numbers of its eleven safety standards."""
 SAFE = (-1,)
-"""What stands for no violated standard."""
+"""The label of no violated standard."""
 MAX_CHARACTERS = 40_000
 
 

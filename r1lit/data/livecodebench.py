@@ -51,7 +51,7 @@ import sys
 import json
 from typing import *
 """
-"""What a solution may use without importing it, as on the contests' own sites."""
+"""Imports that a solution may leave out, as on the contests' own sites."""
 
 
 class LiveCodeBench(ProblemSource):

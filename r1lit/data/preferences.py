@@ -37,7 +37,7 @@ class PreferenceSource(ABC):
 
     rows_per_example: int
     labels_steps = False
-    """Whether the steps of its responses are labelled, as a process reward model needs."""
+    """True where the steps of responses are labelled, as a process reward model needs."""
 
     @abstractmethod
     def examples(self) -> list[Example]:

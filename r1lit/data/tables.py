@@ -28,7 +28,7 @@ MAX_CHARACTERS = 5_000_000
 """Of a text in a table: over a million tokens, and still read in seconds."""
 SHOWN = Repr()
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 80
-"""Shortens what a message shows of a cell."""
+"""Shortens cells in messages."""
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
 
 

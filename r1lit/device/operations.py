@@ -22,7 +22,7 @@ class Backend:
     """
 
     has_fast_bfloat16: bool = True
-    """Whether products in bfloat16 are faster than in float32."""
+    """True where products in bfloat16 are faster than in float32."""
 
     def causal_attention(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, dropout: float

@@ -9,7 +9,7 @@ from r1lit.doctor.run import Run
 from r1lit.files import Record
 
 Evidence = str | None
-"""What was seen, or None where the rule does not apply."""
+"""The observation that a rule goes by, or None where the rule does not apply."""
 PAGE = "docs/TROUBLESHOOTING.md"
 ACCURACY = "train/reward/accuracy"
 

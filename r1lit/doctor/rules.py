@@ -193,7 +193,7 @@ RULES = (
          "a reward, verifier or callback of one's own that keeps what it is given; else report it",
          "The run is killed after hours, or gets slower."),
 )  # fmt: skip
-"""What may be wrong, causes before what they bring about."""
+"""Rules about faults of a run, causes before their effects."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from r1lit.files import Record
 from r1lit.text.extract import extract_final
 
 TIME_OUT = r"tim(e|ed)[ -]?out|\bin time\b|out of time|too slow|gave up|took too long|overloaded"
-"""How reasons name a verdict that did not come in time."""
+"""Pattern of reasons for a verdict that did not come in time."""
 
 
 def without_verdict(status: str, reasons: str) -> Callable[[Run], Evidence]:

@@ -104,7 +104,7 @@ class Environment(ABC):
     """Begins episodes. A subclass defines ``begin``."""
 
     in_background = False
-    """Whether steps of several episodes may run at once, in threads, while others decode."""
+    """True where steps of several episodes may run at once, in threads, while others decode."""
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:

@@ -143,7 +143,7 @@ def _answer(record: Mapping[str, Any], verifier: str, needs: Needs) -> str:
 
 SKIPPED = "skipped"
 OF_THE_LINE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a verifier raises about a problem that it cannot use; anything else ends the command."""
+"""Errors of a verifier about a problem that it cannot use; any other ends the command."""
 
 
 @dataclass(frozen=True, kw_only=True)

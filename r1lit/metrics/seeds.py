@@ -20,7 +20,7 @@ from r1lit.metrics.estimates import mean_and_error
 POWER = 0.8
 """Of the test at 5 %, where a number of seeds or a difference is named for it."""
 MOST_SEEDS = 1000
-"""Beyond it no number of seeds is named."""
+"""The largest number of seeds that is named."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,11 +71,11 @@ class PolicyModule(LightningModule):
     reference: Any
     """The reference policy; None where nothing reads one."""
     reference_in_loss = False
-    """Whether the policy's loss has a term of the reference, which it computes with first."""
+    """True where the loss has a term of the reference, whose forward pass then comes first."""
     updates_per_iteration = 1
     """Updates of the policy that an iteration makes, as planned."""
     is_fresh = True
-    """Whether a rollout is of the weights as they are before its iteration's updates."""
+    """True where an iteration's rollout is sampled with the weights before its updates."""
     _auto_class: Any = AutoModelForCausalLM
 
     def __init__(

@@ -40,12 +40,12 @@ class Gpu:
 
     @property
     def flops_per_second(self) -> float:
-        """Speed of arithmetic that a plan assumes: the peak times its utilisation."""
+        """Speed of arithmetic that a plan assumes, FLOP/s: the peak times its utilisation."""
         return self.tflops * 1e12 * self.mfu
 
     @property
     def bytes_per_second(self) -> float:
-        """Speed of reading memory that a plan assumes: the peak times its utilisation."""
+        """Speed of reading memory that a plan assumes, bytes/s: the peak times its utilisation."""
         return self.gb_per_s * 1e9 * self.mbu
 
 

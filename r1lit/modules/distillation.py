@@ -395,7 +395,7 @@ def check_stored(
 TEACHER = "teacher_policy"
 """The key of a checkpoint that holds the weights of a teacher that follows the student."""
 SHOWN = "{question}\n\nAn example of a response:\n{demonstration}\n\nGive a response of your own."
-"""What the teacher reads in place of the question."""
+"""The teacher's prompt in place of the question."""
 
 
 def demonstrated(problem: Problem, key: str) -> str:

@@ -48,7 +48,7 @@ from r1lit.verifiers.generative import Model
 R1_SAMPLING = Sampling(temperature=0.6, top_p=0.95, max_tokens=32768)
 """DeepSeek-R1, evaluation: temperature 0.6, top-p 0.95, 32,768 tokens."""
 MAX_ROWS = 256
-"""How many responses decode at a time in this process, where no engine is named."""
+"""Number of responses that decode at a time in this process, where no engine is named."""
 
 
 class EvaluationModule(LightningModule):
@@ -407,7 +407,7 @@ def _digest(prompt: Sequence[int]) -> str:
 
 SAMPLES_A_PROBLEM = 1 << 16
 SEARCHES = 64
-"""How many searches go together; those of an interrupted command are made again."""
+"""Number of searches that run together; an interrupted command makes them again."""
 Summaries = Sequence[Mapping[str, float] | None]
 OnFound = Callable[[Sequence[int], Sequence[Completion], Summaries], None]
 """Takes indices of queries, their responses, and the numbers of the searches if any."""

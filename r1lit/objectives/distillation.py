@@ -35,7 +35,7 @@ from torch import Tensor
 from r1lit.objectives.terms import k2_BT
 
 LEAST_LOGP = -1e4
-"""What a log-prob of minus infinity counts as: its probability is 0, and nothing becomes NaN."""
+"""Value in place of a log-prob of -inf: its probability is 0, and nothing becomes NaN."""
 LEAST_REST = 1e-6
 """The least probability of the rest: servers round, and their C tokens may add up to above 1."""
 

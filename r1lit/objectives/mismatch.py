@@ -16,7 +16,7 @@ MISMATCH_METRICS = tuple(
     f"train/mismatch/{name}"
     for name in ("mean_abs", "max_abs", "k3_kl", "share_outside", "effective_sample_size")
 )
-"""What is logged; a step that recomputes old log-probs logs it, else the first update does."""
+"""Names of the metrics; a step that recomputes old log-probs logs them, else the first update."""
 
 
 class Mismatch:

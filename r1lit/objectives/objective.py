@@ -68,9 +68,9 @@ class Objective(ABC):
     log_ratio_BT: Callable[[Tensor, Tensor, Tensor], Tensor]
     """The log of pi / pi_old as this objective uses it, of (logp, logp_old, mask)."""
     aggregation_BT: Callable[..., Tensor]
-    """How much each token counts, of (mask, num_rows=, num_tokens=, dtype=); 0 in the padding."""
+    """Weight of each token, of (mask, num_rows=, num_tokens=, dtype=); 0 in the padding."""
     is_per_response: bool = False
-    """Whether the surrogate is one per response, repeated at each of its tokens."""
+    """True where the surrogate is one per response, repeated at each of its tokens."""
 
     def __init__(
         self,

@@ -158,7 +158,7 @@ KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "k2": k2_BT,
     "k3": k3_BT,
 }
-"""Those without a ratio."""
+"""KL estimators without a ratio."""
 
 
 # diagnostics

@@ -22,7 +22,7 @@ class Term(ABC):
     reads: tuple[str, ...] = ()
     """Names of ``extra_BT`` that it needs."""
     reads_entropy: bool = False
-    """Whether ``LossInputs.entropy_BT`` must carry a gradient."""
+    """True where ``LossInputs.entropy_BT`` must carry a gradient."""
 
     def tokens_BT(self, rollout: Rollout) -> Tensor:
         """Return the tokens that it is a mean over, as booleans; those that count if not written.

@@ -71,7 +71,7 @@ class Adapter:
         starts = getattr(settings, "init_lora_weights", getattr(settings, "init_weights", True))
         trains_own = any(state[n].requires_grad for n in self._own_names)
         self.starts_without_effect = folder is None and starts is not False and not trains_own
-        """Whether the model without adapter is the one that training begins with."""
+        """True where training begins with the model without adapter."""
         if folder is not None:
             self._load(folder)
         if base is not None:

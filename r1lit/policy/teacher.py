@@ -285,7 +285,7 @@ LogprobsFormat = Literal["prompt_logprobs", "echo"]
 TopLogps = dict[int, float]
 """Log-probs by token id, the token of the text first."""
 MAX_SUM = 1.01
-"""What the probabilities of one position may add up to: servers round."""
+"""Largest sum of the probabilities of one position: servers round."""
 
 
 class ServerTeacher(Teacher):

@@ -544,7 +544,7 @@ class Steps:
             self._on_end(row, found)
 
     def wait(self, row: Row) -> StepResult | BaseException:
-        """Return the result of a row's step: a step, or the environment's fault."""
+        """Return the outcome of a row's step: a result, or the environment's fault."""
         with self._change:
             while row.index not in self._done:
                 self._change.wait(1.0)

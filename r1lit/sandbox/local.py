@@ -127,7 +127,7 @@ def compile_command(language: str, file: str) -> list[str]:
 
 
 LIBRARIES = ("numpy", "sortedcontainers")
-"""What programs may import where it is installed."""
+"""Packages that programs may import where they are installed."""
 
 
 def packages() -> list[str]:

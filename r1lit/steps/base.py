@@ -1,4 +1,4 @@
-"""The interface of steps, which prepare an iteration's rollout, and of a run they are part of."""
+"""The interfaces of steps, which prepare an iteration's rollout, and of the run they may ask."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from r1lit.verifiers import Grader
 
 REFERENCE = "reference"
-"""What a step reads that needs the reference policy."""
+"""Entry of ``Step.reads`` of a step that needs the reference policy."""
 OF_THE_LOSS = ("loss_mask_BT", "logp_old_BT", "logp_sampler_BT", "weight_BT", "selected_BT")
-"""What every objective's loss reads of a rollout, beside its advantages."""
+"""Fields of a rollout that every objective's loss reads, beside its advantages."""
 
 
 class Run(Protocol):

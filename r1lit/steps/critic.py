@@ -41,7 +41,7 @@ class Critic(LearningStep):
 
     Args:
         model: its first weights, of a reward model, or of a policy with a head of zeros in place of
-            its own; the policy if left out. A plain path is loaded in the policy's dtype and form.
+            its own; the policy if left out. A plain path is loaded with the policy's options.
             All weights are trained.
         objective: its loss; clipped at 0.2 if left out.
         optimizer: makes its optimiser; ``torch.optim.AdamW`` if left out.
@@ -97,7 +97,7 @@ class Critic(LearningStep):
             load_reward_config(self._source(run))
 
     def _source(self, run: Run) -> ModelSource:
-        """Return the source of the critic: held as the policy is where a path alone was given."""
+        """Return the source of the critic: the policy's options where a path alone was given."""
         source = run.source.but(key="critic", adapter=None, quantization=None)
         if isinstance(self.model, str):
             source = source.but(path=self.model, from_scratch=False)

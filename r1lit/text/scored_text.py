@@ -49,7 +49,7 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
     "product": math.prod,
 }
-"""What a response is worth of its steps' scores (Let's Verify 2305.20050, App. F)."""
+"""Aggregates of the steps' scores into a response's (Let's Verify 2305.20050, App. F)."""
 
 
 def step_ends(text: str, separators: Sequence[str]) -> list[int]:

@@ -43,7 +43,7 @@ TIMES = re.compile(r"\btimes\b(?!\W*$|\s+(?:per|an?|each|every)\b)", re.IGNORECA
 _UNIT = re.compile(r"^[\s(\[]*[^\W\d_][^\W\d_\s./*·-]*(?:[\s./*·-]+[^\W\d_]+|\^?[23²³])*[\s.)\]]*$")
 MAX_UNIT = 60
 MAX_CHARACTERS = 2000
-"""What is longer stays as it is: no answer is, and some patterns here are quadratic."""
+"""Longest text that is read: no answer is longer, and some patterns here are quadratic."""
 
 _TEX_UNIT = re.compile(
     r"(?<![\s~])(?>(?:\\[ ,;:!]|\\q?quad|[\s~])*)"

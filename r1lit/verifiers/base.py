@@ -16,13 +16,13 @@ class Verifier(ABC):
     """Decides about responses. A verifier never raises on what a model wrote."""
 
     needs_answer = True
-    """Whether ``problem.answer`` decides. False for a verifier that goes by ``problem.meta``."""
+    """True where ``problem.answer`` decides; False for a verifier that goes by ``problem.meta``."""
 
     needs: tuple[tuple[str, ...], ...] = ()
     """Keys of a line or of a problem's ``meta`` that it reads; of several in one tuple, any one."""
 
     in_background = False
-    """Whether it decides in processes of its own and may be called from several threads.
+    """True where it decides in processes of its own and may be called from several threads.
 
     Such a verifier grades a response while others are still being generated.
     """

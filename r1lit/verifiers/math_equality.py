@@ -267,7 +267,7 @@ def _in_order(names: list[Any]) -> bool:
 
 
 def _same_regions(answer: Any, gold: Any) -> bool | None:
-    """Compare relations and sets as claims about one real unknown; ``None`` if one is none."""
+    """Compare relations and sets as claims on one real unknown; ``None`` if one claims nothing."""
     left, right = _region(answer), _region(gold)
     if left is None or right is None:
         return None

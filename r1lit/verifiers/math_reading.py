@@ -27,7 +27,7 @@ from sympy.logic.boolalg import BooleanAtom
 
 MAX_SIGNS = 3
 MAX_APART = 0.05
-"""How far the two sides of ``≈`` may differ, as a share of the greater."""
+"""Largest difference of the two sides of ``≈``, as a share of the greater."""
 _CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"
 )
@@ -54,7 +54,7 @@ _LOST = re.compile(
     r"\\q?quad|\\[lcvd]?dots|\.\.\.|…|['\x22]|\\prime|\\phantom|\\[hv]phantom|\\not(?![A-Za-z])"
     r"|\\[xb]?cancel|\\sout|\d*\.\d+\.\d"
 )
-r"""What the grammar drops or reads as something else: ``1, \ldots, 9``, ``f'``, ``5.6.7``."""
+r"""Texts that the grammar drops or misreads: ``1, \ldots, 9``, ``f'``, ``5.6.7``."""
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))")
 _PERIOD = re.compile(r"^([-+]?\d+\.\d*)\((\d+)\)$")
 _CHOICES = re.compile(

@@ -46,7 +46,7 @@ PAGES = (
     ("dictionary", 0.02),
 )
 REASONING_PAGES = (("template", 0.5), ("forum", 0.45), ("quiz", 0.05))
-"""What a page about programs or puzzles is."""
+"""Kinds of pages about programs or puzzles, with their shares."""
 CHAIN_SHARE = 0.25
 CHINESE_SHARE = 0.3
 REQUEST_SHARE = 0.06

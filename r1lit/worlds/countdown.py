@@ -236,7 +236,7 @@ class WorldCountdown(ProblemSource):
 
 
 SEPARATORS = (".", "。")
-"""What ends a step of a search: a first operation with all that is tried under it, or a remark."""
+"""Ends of a step of a search: a first operation with all that is tried under it, or a remark."""
 
 _EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)(:)?(?: ([<>]) (\d+))?")
 _GIVEN_UP = tuple(phrase.strip(" .。") for key in ("give up", "guess") for phrase in PHRASES[key])

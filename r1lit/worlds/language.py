@@ -17,7 +17,7 @@ from r1lit.worlds import russian
 
 Language = Literal["en", "zh", "ru"]
 OTHER: dict[Language, Language] = {"en": "zh", "zh": "en", "ru": "en"}
-"""What slips in."""
+"""The language that slips in."""
 
 PHRASES: dict[str, tuple[str, str]] = {
     # how a search opens

@@ -43,11 +43,11 @@ STYLES = (
     ("faulty", 0.10),
 )
 KNOWS, GOES_ON = 0.5, 0.5
-"""How often an author knows the right change, and tries again after one that was wrong."""
+"""Rates of knowing the right change, and of trying again after a wrong one."""
 DONE = "Done."
 NOT_JSON = "error: a call that is not JSON"
 SWAPS = {"+": ("-", "*"), "-": ("+",)}
-"""What may have been there before a bug of `r1lit.environments.make_repair`."""
+"""Operators that may have been there before a bug of `r1lit.environments.make_repair`."""
 
 
 class RepairsCorpus(DocumentSource):

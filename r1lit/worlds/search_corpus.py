@@ -379,7 +379,7 @@ SIZE_SHARES = ((3, 0.6), (4, 0.4))
 TRIED_SHARE = {"response": 0.2, "thread": 0.5}
 """Share of the pages whose question includes earlier attempts."""
 OVERLOOKED_SHARE = 0.15
-"""Of those, how many may have come past the solution."""
+"""Share of these pages whose earlier attempts may have come past the solution."""
 CHECKS_PER_REVIEW = 12
 CAREFUL = Habits(go_on=1.0, check=1.0)
 MAX_PLACES = 110

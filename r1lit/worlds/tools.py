@@ -51,7 +51,7 @@ CITIES = (
 RELATIONS = ("teacher", "friend")
 CITY = "city"
 NOTHING, FAULT = "nothing", "error"
-"""What a tool says that finds nothing, and to a call that it cannot read."""
+"""Answers of a tool that finds nothing, and to a call that it cannot read."""
 Results = Literal["true", "random", "empty", "shuffled"]
 Respond = Callable[[str, int], str]
 """Returns the result of a call, from its text and its place among the episode's."""

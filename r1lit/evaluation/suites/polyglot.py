@@ -54,7 +54,7 @@ lines as they should be
 
 Nothing but the blocks is applied. An empty first part adds to the end of the file."""  # noqa: E501
 MAX_REFLECTIONS = 3
-"""How often a try is given back because its blocks do not fit; aider's ``max_reflections``."""
+"""Most retries of a try whose blocks do not fit; aider's ``max_reflections``."""
 MAX_LINES = 50
 
 

@@ -53,11 +53,11 @@ class Transfer(ABC):
     name: ClassVar[str]
     backend: ClassVar[str]
     on_gpu: ClassVar[bool] = False
-    """Whether trainer and server must have GPUs."""
+    """True where trainer and server must have GPUs."""
     from_memory: ClassVar[bool] = True
-    """Whether the policy's own memory is read while weights are sent."""
+    """True where the policy's own memory is read while weights are sent."""
     one_sender: ClassVar[bool] = False
-    """Whether only rank 0 sends; otherwise the first rank that is ready."""
+    """True where only rank 0 sends; otherwise the first rank that is ready."""
     environment: ClassVar[dict[str, str]] = {}
     """Variables that the server needs."""
 
