@@ -13,11 +13,11 @@ from r1lit.callbacks.run_config import read_yaml
 from r1lit.cli.composition import YAMLDumper
 
 NO_YAML = "Unable to serialize instance"
-"""What jsonargparse writes in place of an object that is no plain data."""
+"""Start of the text that jsonargparse writes in place of an object that is no plain data."""
 
 
 def without_objects(dump: Callable[..., str], *args: Any, **options: Any) -> str:
-    """Return what ``dump`` writes, without the keys whose values are objects.
+    """Return the text of ``dump``, without the keys whose values are objects.
 
     A key of a user's class has such a value where its default is an object, a lambda for example:
     from YAML come plain data alone. Left out, it is that default again. As text it would be another
