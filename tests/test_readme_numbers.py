@@ -108,7 +108,7 @@ def real_model() -> list[str]:
     return [
         f"rises from {before:.2f} to {after:.2f} (three seeds: {least:.2f} to {most:.2f}),"
         f" a gain of {value} (95 % interval over seeds {interval.strip('()')})",
-        f"gains {of_form}",
+        f"pass@1 rises by {of_form}",
         f"own right answers reaches {own:.2f}",
         f"random reward pass@1 falls to {random:.2f}",
     ]
