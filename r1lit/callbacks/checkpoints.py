@@ -155,15 +155,19 @@ class IterationCheckpoint(ModelCheckpoint):
             num_batches = len(data.train_dataloader())
             progress["is_last_batch"] = progress["current"]["ready"] >= num_batches
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it.
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look for room on the disk, before the evaluation that comes first.
 
         Raises:
             ValueError: if there is no room for a checkpoint.
         """
-        super().on_train_start(trainer, pl_module)
+        super().on_fit_start(trainer, pl_module)
         if trainer.is_global_zero and not _is_trial(trainer):
             refuse_full_disk(trainer, self._last_path().parent)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
+        super().on_train_start(trainer, pl_module)
         if trainer.ckpt_path is None and trainer.is_global_zero and not _is_trial(trainer):
             old = self._last_path()
             if old.exists():

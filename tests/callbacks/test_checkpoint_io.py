@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock
 from tiny_run import TinyModule, trainer_of
 
-from r1lit.callbacks import IterationCheckpoint
+from r1lit.callbacks import EvaluateFirst, IterationCheckpoint
 from r1lit.callbacks.checkpoints import StreamedCheckpointIO
 
 
@@ -130,21 +130,28 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_part_of_it(tmp_path: Path
     assert process.exitcode == 0 and not list(tmp_path.iterdir())
 
 
-def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_iteration(
+def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module of 3 numbers in float32 and int64, under SGD: 4 + 8 + 4 bytes."""
-    module = TinyModule(num_train=2)
+
+    class Noted(TinyModule):
+        def on_validation_start(self) -> None:
+            evaluated.append(int(self.iteration))
+
     for free, refused in ((15, True), (16, False)):
+        evaluated: list[int] = []
+        module = Noted(num_train=2)
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr("r1lit.callbacks.checkpoints.shutil.disk_usage", lambda _, u=usage: u)
-        trainer = trainer_of(tmp_path / str(free), [IterationCheckpoint()])
+        trainer = trainer_of(tmp_path / str(free), [EvaluateFirst(), IterationCheckpoint()])
         if refused:
             with pytest.raises(ValueError, match=r"^dirpath: .* free and a checkpoint takes"):
                 trainer.fit(module)
-            assert int(module.iteration) == 0
+            assert not evaluated and not list((tmp_path / str(free)).rglob("*.ckpt*"))
         else:
             trainer.fit(module)
+            assert evaluated[0] == 0
 
 
 @pytest.mark.parametrize("is_fresh", [True, False])
