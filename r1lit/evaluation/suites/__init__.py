@@ -108,7 +108,11 @@ class Suite:
         return [] if notes is None else notes()
 
     def read(
-        self, path: str | None = None, limit: int | None = None, num_samples: int | None = None
+        self,
+        path: str | None = None,
+        limit: int | None = None,
+        num_samples: int | None = None,
+        folder_key: str | None = None,
     ) -> list[Problem]:
         """Return its problems, which name its verifier.
 
@@ -116,6 +120,8 @@ class Suite:
             path: a local file in the place of its data.
             limit: rows read.
             num_samples: responses to each problem, in the place of the paper's.
+            folder_key: the key that names the folder of local files; if left out those of
+                `r1lit.modules.SuiteData`.
 
         Raises:
             ValueError: if the data cannot be loaded. It says where they are, under which licence,
@@ -126,10 +132,11 @@ class Suite:
             problems = self.source(path=path, limit=limit, orders=orders).problems()
         except (ValueError, OSError) as error:
             arguments = self.problems["init_args"]
+            by_data = f"data.folder names, or --data.files.{self.name} FILE"
+            named = by_data if folder_key is None else f"{folder_key} names"
             raise ValueError(
                 f"suite {self.name}: {error}. Its data: {arguments.get('path', 'see the paper')}"
-                f" ({self.licence}). A local copy goes to {self.file} in the folder that"
-                f" data.folder names, or --data.files.{self.name} FILE"
+                f" ({self.licence}). A local copy goes to {self.file} in the folder that {named}"
             ) from error
         if self.environment is not None:
             problems = [replace(problem, environment=self.name) for problem in problems]

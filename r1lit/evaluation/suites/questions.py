@@ -12,6 +12,7 @@ from r1lit.evaluation.suites import NAMES, load_suite
 from r1lit.problems import Problem
 
 MADE_HERE = ("needle", "multi_hop")
+FOLDER_KEY = "SuiteQuestions.folder"
 
 
 class SuiteQuestions(ProblemSource):
@@ -52,7 +53,7 @@ class SuiteQuestions(ProblemSource):
                 # a suite's wording is no content of its own, so each is a source of its own
                 found += [
                     replace(problem, source=suite.name)
-                    for problem in suite.read(file, num_samples=1)
+                    for problem in suite.read(file, num_samples=1, folder_key=FOLDER_KEY)
                 ]
             except (ValueError, ImportError):
                 if suite.name in self.needed:
@@ -61,10 +62,13 @@ class SuiteQuestions(ProblemSource):
         if absent:
             warnings.warn(
                 f"decontamination: the data of {', '.join(absent)} cannot be loaded, so their"
-                " questions are not kept out; put the files into evaluations.folder"
+                f" questions are not kept out; put the files into {FOLDER_KEY}"
                 " (docs/EVALUATION.md)",
                 stacklevel=2,
             )
         if not found:
-            raise ValueError("evaluations: the data of no suite can be loaded")
+            raise ValueError(
+                "evaluations: the data of no suite can be loaded; put their files into a folder,"
+                f" and name it by {FOLDER_KEY} (docs/EVALUATION.md)"
+            )
         return found
