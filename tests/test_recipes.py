@@ -18,11 +18,14 @@ from transformers import AutoTokenizer
 
 from experiments.sweep import read_sweep, run_sweep
 from r1lit.cli import main
+from r1lit.evaluation.audit import main as audit
+from r1lit.files import write_records
 from r1lit.policy import load_policy
 from r1lit.policy.merge import main as merge
 
 PAGE = (ROOT / "docs" / "RECIPES.md").read_text()
 BLOCK = re.compile(r"```(\w+)(?: (\S+))?\n(.*?)```", re.S)
+FILES = {file: text for _, file, text in BLOCK.findall(PAGE) if file}
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.M)[1:]}
 SMALL = {
     "model": {"init_args": {"sampling": {"max_tokens": 8}, "train_batch_size": 8}},
@@ -117,6 +120,43 @@ def sweep(path: Path, policy: Path) -> None:
     failed = run_sweep(read_sweep(path), launch=lambda arguments, log: 0 if main(arguments) else 1)
     results = Path("runs/sweep/results.jsonl").read_text().splitlines()
     assert not failed and len(results) == 4
+
+
+def test_a_file_is_printed_before_the_command_that_takes_it() -> None:
+    printed: set[str] = {"sums.jsonl", "held_out.jsonl"}  # which make_sums.py writes
+    for kind, file, text in BLOCK.findall(PAGE):
+        if file:
+            printed.add(file)
+        elif kind == "bash":
+            taken = re.findall(r"(?<![\w:/.])[\w./]+\.(?:yaml|jsonl|py)\b", text)
+            assert {*taken} <= printed, (text, {*taken} - printed)
+
+
+def test_numbers_are_of_the_command_that_is_printed() -> None:
+    """Where held-out pass@1 rose in 8 iterations, the held-out sums and 8 iterations are given."""
+    own = yaml.safe_load(FILES["own_data.yaml"])["data"]["init_args"]
+    assert own["num_iterations"] == 8 and "held_out.jsonl" in str(own["validation"])
+    quoting = [name for name, text in SECTIONS.items() if "eld-out pass@1 r" in text]
+    assert len(quoting) == 5
+    for name in quoting:
+        given = "".join(text for kind, file, text in BLOCK.findall(SECTIONS[name])
+                        if kind == "bash" or file == "sweep.yaml")  # fmt: skip
+        assert re.search(r"r1lit:mini/r1_zero\.yaml,?( -c)? own_data\.yaml", given), name
+
+
+def test_the_verifier_pays_no_changed_answer(tmp_path: Path, monkeypatch) -> None:
+    """By ``r1lit audit-verifier``, whose false positives RL learns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_verifier", raising=False)
+    Path("my_verifier.py").write_text(FILES["my_verifier.py"])
+    rows = [{"question": f"Start with {n}, plus 2.", "answer": str(n + 2)} for n in range(4, 9)]
+    write_records(Path("sums.jsonl"), rows)
+    audit(["--problems=TableProblems", "--problems.path=sums.jsonl",
+           "--verifier=my_verifier.SameNumber", "--run=audit"])  # fmt: skip
+    report = Path("audit/audit.md").read_text()
+    assert re.search(r"wrong answers are paid: 0\.00% of \d\d", report)
+    assert re.search(r"\| kept \| as it is \| 5 \| 0 \|", report)
 
 
 def test_there_are_thirteen() -> None:

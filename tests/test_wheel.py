@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,9 @@ def test_the_wheel_brings_configs_and_models(fresh):
     wanted = sorted(p.relative_to(configs).as_posix() for p in configs.rglob("*.yaml"))
     assert sorted(said["configs"]) == wanted
     assert said["models"] == sorted(p.name for p in (ROOT / "models").iterdir())
+    [wheel] = fresh.glob("r1lit-*.whl")
+    [megabytes] = re.findall(r"It has (\d+) MB", (ROOT / "docs/INSTALL.md").read_text())
+    assert abs(wheel.stat().st_size / 1e6 - int(megabytes)) < 1
 
 
 @pytest.mark.slow

@@ -189,10 +189,7 @@ def imported(key: str, made: Callable[..., Any] | str) -> Callable[..., Any]:
     """
     if not isinstance(made, str):
         return made
-    try:
-        found: Any = import_path(made)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{key}: {made!r} cannot be imported: {error}") from error
+    found: Any = import_path(made, key)
     if not callable(found):
         raise ValueError(f"{key}: {made!r} is neither a class nor a function")
     return found

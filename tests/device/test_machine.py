@@ -5,12 +5,15 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from r1lit.device import Backend
 from r1lit.device.cpu.machine import has_fast_bfloat16
+from r1lit.modules.base import PolicyModule
 
 COUNT_FAULTS = """
 import resource, torch
@@ -112,6 +115,17 @@ def test_whether_bfloat16_is_fast_is_known():
     assert has_fast_bfloat16() in (True, False)
     if torch.cpu._is_avx512_bf16_supported():
         assert has_fast_bfloat16()
+
+
+@pytest.mark.parametrize(("device", "named"), [("cpu", "CPU"), ("cuda", "GPU")])
+def test_a_device_that_is_slow_in_bfloat16_is_named_by_its_kind(monkeypatch, device, named):
+    """The GPU is a T4, of compute capability 7.5."""
+    monkeypatch.setattr("r1lit.device.cpu.machine.has_fast_bfloat16", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    strategy = SingleDeviceStrategy(torch.device(device))
+    trainer = SimpleNamespace(precision="bf16-mixed", strategy=strategy)
+    with pytest.warns(UserWarning, match=f"bf16-mixed is slow on this {named}, which has no"):
+        PolicyModule.setup(SimpleNamespace(trainer=trainer), "fit")
 
 
 def test_the_collector_rests_for_the_while_and_no_longer():

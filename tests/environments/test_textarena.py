@@ -95,3 +95,10 @@ def test_a_game_without_what_it_needs_is_named_in_one_line(monkeypatch, fault, s
     with pytest.raises(ValueError, match=says) as caught:
         environment.opening(PROBLEM)
     assert "\n" not in str(caught.value)
+
+
+def test_a_library_that_is_not_installed_is_named_once():
+    with pytest.raises(ValueError) as caught:
+        StepEpisodes("no_such_library.make", {}).opening(PROBLEM)
+    says = "make: 'no_such_library.make' cannot be imported: No module named 'no_such_library'"
+    assert str(caught.value) == says

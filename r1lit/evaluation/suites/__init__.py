@@ -6,7 +6,7 @@
     file           the name of its local file in ``data.folder``, with the same columns
     grader         a verifier of its own; without one, problems name one of the grader's
     environment    where responses take several turns: class_path and init_args
-    score          a function of ``r1lit.evaluation.suites.scores``; pass@1 if left out
+    score          the dotted path of a function, as in ``scores.py`` here; pass@1 if left out
     by             keys of the problems' meta to report by
     licence, prompt, grading     of the data; where prompt and grading were published
     deviations     all that differs from the paper's protocol
