@@ -75,6 +75,17 @@ def test_the_suite_reads_its_problems(tmp_path: Path) -> None:
     assert (suite.name, suite.num_samples) == ("colours", 4)
 
 
+def test_a_suite_takes_a_score_of_ones_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    score = "def number(groups, *, seed=0):\n    return {'name': 'number', 'value': len(groups)}\n"
+    (tmp_path / "own_scores.py").write_text(score)
+    (block,) = re.findall(r"^```yaml\n(# colours\.yaml\n.*?)^```", PAGE, re.M | re.S)
+    (tmp_path / "colours.yaml").write_text(block + "score: own_scores.number\n")
+    suite = load_suite(str(tmp_path / "colours.yaml"))
+    groups = {"a": [{"value": 1.0}], "b": [{"value": 0.0}]}
+    assert suite.report(groups, seed=0, problems=[]) == {"name": "number", "value": 2}
+
+
 def test_the_study_is_six_runs(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
     (block,) = re.findall(
