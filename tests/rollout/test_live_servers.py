@@ -78,7 +78,7 @@ def assert_evaluates_and_resumes(base_url: str, policy: Path, folder: Path) -> N
     ]
     command = ["test", "-c", str(config), *server, "--model.engine.concurrency=4"]
     cli = main(command)
-    assert not hasattr(cli.model, "policy"), "the weights are the server's"
+    assert cli.model.policy is None, "the weights are the server's"
     run = folder / "run"
     assert len(texts(run)) == 16 and len(set(texts(run).values())) > 4
     assert all(1 <= line["num_tokens"] <= 9 for line in lines(run))
