@@ -290,7 +290,7 @@ def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) 
     Raises:
         ValueError: naming a class that cannot be imported.
     """
-    model, data = _init_args(config.get("model")), _init_args(config.get("data"))
+    model, data = init_args_of(config.get("model")), init_args_of(config.get("data"))
     trainer = config.get("trainer") or {}
     module = class_of(config.get("model"), "r1lit.modules", "model")
     trains = module is None or module.training_step is not LightningModule.training_step
@@ -306,8 +306,8 @@ def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) 
     if "train_batch_size" in data:  # pairs, or labelled responses
         lengths.append(data.get("max_tokens") or 1024)
     engine = engine_of(model)
-    served_share = engine.server_share(_init_args(model.get("engine")))
-    here = _init_args(model.get("engine")).get("max_rows") or rows if served_share is None else 0
+    served_share = engine.server_share(init_args_of(model.get("engine")))
+    here = init_args_of(model.get("engine")).get("max_rows") or rows if served_share is None else 0
     teacher = _teacher(model)
     strategy = class_of(trainer.get("strategy"), "lightning.pytorch.strategies", "trainer.strategy")
     return MemorySettings(
@@ -323,7 +323,7 @@ def read_settings(config: Config, ranks: int, prompt_tokens: int | None = None) 
         has_reference=_has_reference(module, model),
         trained_beside=sum(
             (2 * kind.held.trained + kind.held.constant) * weight
-            + kind.held.trained * _moments(_init_args(step).get("optimizer"), weight)
+            + kind.held.trained * _moments(init_args_of(step).get("optimizer"), weight)
             for step, kind in _parts(model.get("steps"), Step, "r1lit.steps", "model.steps")
         ),
         reward_models=sum(
@@ -376,13 +376,14 @@ def _of(given: Any, key: str) -> Any:
     return given.get(key) if isinstance(given, Mapping) else None
 
 
-def _init_args(given: Any) -> dict[str, Any]:
+def init_args_of(given: Any) -> dict[str, Any]:
+    """Return the ``init_args`` of a part of a configuration; none of a bare class."""
     return dict(_of(given, "init_args") or {})
 
 
 def _model(given: Any) -> dict[str, Any]:
     """Return the source of a teacher or a reward model."""
-    return settings_of(_init_args(given).get("model"))
+    return settings_of(init_args_of(given).get("model"))
 
 
 def class_of(given: Any, room: str, key: str) -> Any:
@@ -423,7 +424,7 @@ def _parts(given: Any, of: type, room: str, key: str) -> Iterator[tuple[Any, Any
 
 def _has_reference(module: Any, model: Config) -> bool:
     """Return whether a run keeps a reference: by its module, its objective, or a step's reading."""
-    beta = _init_args(model.get("objective")).get("beta") or 0
+    beta = init_args_of(model.get("objective")).get("beta") or 0
     steps = _parts(model.get("steps"), Step, "r1lit.steps", "model.steps")
     policy = module is not None and issubclass(module, PolicyModule)
     always = policy and module.reference_in_loss is True
@@ -450,7 +451,7 @@ def _moments(optimizer: Any, weight: int) -> int:
     parameter.grad = torch.zeros_like(parameter)
     try:
         kind = class_of(optimizer, "torch.optim", "model.optimizer") or torch.optim.AdamW
-        made = kind([parameter], **{"lr": 1e-3, **_init_args(optimizer)})
+        made = kind([parameter], **{"lr": 1e-3, **init_args_of(optimizer)})
         made.step()
     except Exception:
         return 2 * weight

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from r1lit.modules.memory_plan import MemorySettings, class_of, engine_of, read_settings
+from r1lit.modules.memory_plan import (
+    MemorySettings,
+    class_of,
+    engine_of,
+    init_args_of,
+    read_settings,
+)
 from r1lit.modules.sft import SFTModule
 from r1lit.objectives import DPO
 
@@ -96,7 +102,7 @@ def work_of(config: Config, *, prompt_tokens: int, mean_tokens: int | None) -> W
         "iterations": iterations * epochs if iterations else 1,
         "is_whole": bool(iterations),
         "prompt_tokens": prompt_tokens,
-        "is_served": engine.server_share(_arguments(model.get("engine"))) is not None,
+        "is_served": engine.server_share(init_args_of(model.get("engine"))) is not None,
         "loads_policy": engine.capabilities.needs_policy,
         "memory": read_settings(config, ranks_of(config)),
     }
@@ -123,7 +129,7 @@ def _reinforcement(
     group_size = rollout.get("group_size", 16)
     rows = rollout.get("prompts_per_iteration", 16) * group_size
     inner = model.get("num_inner_epochs", 1)
-    engine = _arguments(model.get("engine"))
+    engine = init_args_of(model.get("engine"))
     mean = mean_tokens or total // begins[-1] // 4
     return Work(
         kind="reinforcement",
@@ -160,7 +166,7 @@ def _supervised(data: Config, shared: dict[str, Any], mean_tokens: int | None) -
 def _sampling(model: Config, data: Config, shared: dict[str, Any], mean_tokens: int | None) -> Work:
     longest = _max_tokens(model)
     num_samples = data.get("evaluation", {}).get("num_samples") or data.get("num_samples") or 1
-    engine = _arguments(model.get("engine"))
+    engine = init_args_of(model.get("engine"))
     mean = mean_tokens or longest // 4
     return Work(
         kind="sampling",
@@ -189,11 +195,6 @@ def _preference(
         row_tokens=shared["prompt_tokens"] + mean,
         **shared,
     )
-
-
-def _arguments(given: Any) -> dict[str, Any]:
-    """Return the ``init_args`` of a part of a configuration; none of a bare class."""
-    return dict(given.get("init_args") or {}) if isinstance(given, Mapping) else {}
 
 
 def _max_tokens(model: Config) -> int:

@@ -53,6 +53,10 @@ class ModelSpec:
         return tuple(sorted({int(i) for i in ids if i is not None}))
 
 
+Runs = Literal["alone", "beside updates", "through updates", "in turns"]
+"""When an engine may generate; see ``Capabilities``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """The abilities of an engine, which are asked before anything is generated.
@@ -77,7 +81,7 @@ class Capabilities:
     needs_policy: bool = True
     weights: Literal["shared", "copied", "fixed"] = "copied"
     log_probs: Literal["whole", "whole or kept", "kept", "constrained"] = "whole"
-    runs: Literal["alone", "beside updates", "through updates", "in turns"] = "alone"
+    runs: Runs = "alone"
 
     @property
     def in_background(self) -> bool:

@@ -30,7 +30,7 @@ from r1lit.sandbox.base import Limits, Outcome, SandboxError
 from r1lit.sandbox.grading import describe_exit
 from r1lit.sandbox.local import START_SECONDS, Container, LocalSandbox, packages
 from r1lit.sandbox.same_outcomes import Tree, same
-from r1lit.sandbox.variations import variation
+from r1lit.sandbox.variations import contracts_of, variation
 
 CALL_S, TOTAL_S = 0.2, 10.0
 CANDIDATES = 300
@@ -175,11 +175,13 @@ def fresh_calls(calls: Sequence[Call], most: int, rng: random.Random) -> list[Ca
     known = {(call.module, call.name, json.dumps(json.loads(call.arguments))) for call in calls}
     found: dict[tuple[str, str, str], Call] = {}
     functions = sorted(by_function.items())
+    contracts = {key: contracts_of([call.arguments for call in own]) for key, own in functions}
     for number in range(2 * most):
         (module, name), own = functions[number % len(functions)]
         texts = [call.arguments for call in own]
         telling = [call.arguments for call in own if call.tells] or texts
-        text = variation(rng.choice(telling if rng.random() < 0.5 else texts), texts, rng)
+        start = rng.choice(telling if rng.random() < 0.5 else texts)
+        text = variation(start, texts, contracts[module, name], rng)
         if (module, name, text) not in known:
             found[module, name, text] = Call(module, name, text)
         if len(found) == most:

@@ -15,6 +15,7 @@ import random
 import re
 import string
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 SEQUENCES = ("l", "t", "s", "z")
@@ -22,7 +23,9 @@ _WORD = re.compile(r"[A-Za-z]+|[0-9]+")
 _ALPHABETS = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 
 
-def variation(text: str, texts: Sequence[str], rng: random.Random) -> str:
+def variation(
+    text: str, texts: Sequence[str], contracts: Sequence[Contract], rng: random.Random
+) -> str:
     """Return new packed arguments, made of recorded ones and sometimes of one of others."""
     tree, things = json.loads(text)
     if rng.random() < 0.3:
@@ -35,26 +38,48 @@ def variation(text: str, texts: Sequence[str], rng: random.Random) -> str:
     if how > 0.5 or rng.random() < 0.5:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             tree = _with_one_change(tree, rng)
-    _keep_contract(tree[1][0][1], [json.loads(other)[0][1][0][1] for other in texts])
+    _keep(contracts, tree[1][0][1])
     return json.dumps([tree, things])
 
 
-def _keep_contract(arguments: Any, recorded: Sequence[Any]) -> None:
+@dataclass(frozen=True)
+class Contract:
+    """Properties of one argument that all recorded calls have in common."""
+
+    is_sorted: bool
+    is_distinct: bool
+
+
+def contracts_of(texts: Sequence[str]) -> list[Contract]:
+    """Return the contract of each argument by place, from all recorded packed arguments."""
+    recorded = [json.loads(text)[0][1][0][1] for text in texts]
+    contracts = []
+    for place in range(max(map(len, recorded), default=0)):
+        values = [arguments[place] for arguments in recorded if place < len(arguments)]
+        lists = [value[1] for value in values if _is_list(value)]
+        may_be = len(lists) == len(values) and all(map(_orderable, lists))
+        is_sorted = any(len(x) > 2 for x in lists) and all(map(_is_sorted, lists))
+        is_distinct = any(len(x) > 1 for x in lists) and all(map(_without_repetition, lists))
+        contracts.append(Contract(may_be and is_sorted, may_be and is_distinct))
+    return contracts
+
+
+def _keep(contracts: Sequence[Contract], arguments: Any) -> None:
     """Sort an argument that all recorded calls have sorted, and drop repetitions where none has.
 
     One change keeps both of the list that it gets; several one after another may not.
     """
-    for place, argument in enumerate(arguments):
-        values = [others[place] for others in recorded if place < len(others)]
-        if not all(isinstance(v, list) and v[0] == "l" for v in (*values, argument)):
+    for contract, argument in zip(contracts, arguments, strict=False):
+        if not _is_list(argument) or not _orderable(argument[1]):
             continue
-        lists = [value[1] for value in values]
-        if not all(map(_orderable, (*lists, argument[1]))):
-            continue
-        if any(len(items) > 1 for items in lists) and all(map(_without_repetition, lists)):
+        if contract.is_distinct:
             argument[1] = list({_key(item): item for item in argument[1]}.values())
-        if any(len(items) > 2 for items in lists) and all(map(_is_sorted, lists)):
+        if contract.is_sorted:
             argument[1].sort(key=_order)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and value[0] == "l"
 
 
 def _take_argument(tree: Any, things: Any, other: Any, rng: random.Random) -> None:

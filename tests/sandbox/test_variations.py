@@ -8,14 +8,16 @@ import random
 import pytest
 
 from r1lit.sandbox.plain import encode
-from r1lit.sandbox.variations import variation
+from r1lit.sandbox.variations import contracts_of, variation
 
 
 def drawn(lists: list[list[object]]) -> list[list[object]]:
     """Return the lists of 3,000 variations of calls of one list and a number."""
     texts = [json.dumps([json.loads(encode(((items, 2), {}))), []]) for items in lists]
     rng = random.Random(0)
-    trees = [json.loads(variation(rng.choice(texts), texts, rng))[0] for _ in range(3000)]
+    contracts = contracts_of(texts)
+    drawn = (variation(rng.choice(texts), texts, contracts, rng) for _ in range(3000))
+    trees = [json.loads(text)[0] for text in drawn]
     numbers = [tree[1][0][1][0][1] for tree in trees]
     return [[int(item[1], 16) for item in items] for items in numbers]
 

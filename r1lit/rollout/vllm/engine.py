@@ -31,7 +31,7 @@ from r1lit.endpoint.client import Endpoint, PermanentError, RequestError, begin,
 from r1lit.errors import check_above, check_at_least
 from r1lit.policy.source import base_of
 from r1lit.ranks import of_all_ranks, of_first_rank, own_rank
-from r1lit.rollout.engine import Capabilities, JoiningEngine, ModelSpec, stream_to_list
+from r1lit.rollout.engine import Capabilities, JoiningEngine, ModelSpec, Runs, stream_to_list
 from r1lit.rollout.feed import RequestFeed
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.rollout.vllm.client import (
@@ -171,9 +171,7 @@ class VLLMEngine(JoiningEngine):
         self._fleet: Fleet | None = None
         self._servers = [self._server_at(url) for url in urls]
 
-    def _runs(
-        self, transfer: str, in_flight_updates: bool, sleep: bool
-    ) -> Literal["alone", "beside updates", "through updates", "in turns"]:
+    def _runs(self, transfer: str, in_flight_updates: bool, sleep: bool) -> Runs:
         """Return when it may generate; see ``Capabilities``."""
         if in_flight_updates and self._transfer.from_memory:
             raise ValueError(f"in_flight_updates: true needs transfer: folder, not {transfer}")
