@@ -159,15 +159,35 @@ class Adapter:
         saved = {id(x) for x in get_peft_model_state_dict(self.peft, state_dict=state).values()}
         return {name: whole(x).cpu() for name, x in state.items() if id(x) in saved}
 
-    def save_weights(self, directory: Path, weights: dict[str, Tensor]) -> None:
-        """Write a PEFT folder of nothing but the adapter's settings and ``gather``'s weights."""
+    def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return ``gather``'s weights by their names in a PEFT folder."""
         from peft.utils import get_peft_model_state_dict
 
-        self.settings.save_pretrained(str(directory))
-        saved = get_peft_model_state_dict(
+        state = get_peft_model_state_dict(
             self.peft, state_dict=weights, save_embedding_layers=False
         )
-        save_file({name: x.contiguous() for name, x in saved.items()}, directory / WEIGHTS_FILE)
+        return dict(state)
+
+    def save_weights(self, directory: Path, weights: dict[str, Tensor]) -> None:
+        """Write a PEFT folder of nothing but the adapter's settings and ``gather``'s weights."""
+        self.settings.save_pretrained(str(directory))
+        saved = {name: x.contiguous() for name, x in self.stored(weights).items()}
+        save_file(saved, directory / WEIGHTS_FILE)
+
+    def scale_of(self, name: str) -> float:
+        """Return the factor of LoRA's B A in the layer of a tensor of ``stored``."""
+        layer = name.removeprefix("base_model.model.").partition(".lora_")[0]
+        tuner: Any = self.model.get_submodule(layer)
+        return float(tuner.scaling[NAME])
+
+    def own_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights of the model without its adapter, by Hugging Face's names.
+
+        Of a sharded model no more than one is whole; all ranks read them together.
+        """
+        for name, tensor in self.model.state_dict().items():
+            if name in self._own_names:
+                yield without_adapter(name), whole(tensor)
 
     def _load(self, folder: str) -> None:
         import peft

@@ -1,13 +1,18 @@
-"""Receipts for weights: digests by hand, and servers that keep tensors joined, split or twice."""
+"""Receipts: digests by hand, servers that keep tensors joined, split or twice, and adapters."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import peft
 import pytest
 import torch
+from tiny import ROOT
 
-from r1lit.rollout.vllm.receipts import Receipt
+from r1lit.policy import ModelSource, load_policy
+from r1lit.policy.adapter import Adapter
+from r1lit.rollout.vllm.receipts import AdapterReceipt, Receipt
 from r1lit.rollout.vllm_worker.r1lit_vllm_digest import CHUNK, digest, keys
 
 CPU = torch.device("cpu")
@@ -100,3 +105,80 @@ def test_what_a_server_converts_cannot_be_compared() -> None:
     held["norm"] = [held["norm"][0] | {"dtype": "another"}]
     held["q"] = [place(WEIGHTS["q"], torch.ones(6, 4, dtype=torch.int32))]  # its loader computes
     assert receipt.differences([held]) == ([], ["q", "norm"])
+
+
+LORA = {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "down_proj"]}
+
+
+def adapter_of(settings: Mapping[str, Any]) -> Adapter:
+    source = ModelSource(str(ROOT / "models" / "mini"), adapter=peft.LoraConfig(**settings))
+    adapter = load_policy(source).adapter
+    assert adapter is not None
+    nudge(adapter, seed=0)
+    return adapter
+
+
+def nudge(adapter: Adapter, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in adapter.weights:
+            weight += 0.1 * torch.randn(weight.shape, generator=generator)
+
+
+def lora_worker(
+    tensors: Mapping[str, torch.Tensor], scale: float, dtype: torch.dtype
+) -> dict[str, list[dict[str, Any]]]:
+    """A worker with an adapter as vLLM holds it: in its own dtype, B times the scale."""
+    held = {}
+    for name, tensor in tensors.items():
+        here = tensor.to(dtype) * (scale if ".lora_B." in name else 1)
+        held[name] = [place(here, keys(0, tensor.numel(), CPU).reshape(tensor.shape))]
+    return held
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rslora", [False, True])
+def test_an_adapter_at_its_scale_and_at_others(rslora: bool, dtype: torch.dtype) -> None:
+    adapter = adapter_of(LORA | {"use_rslora": rslora})
+    receipt = AdapterReceipt(adapter, [dtype])
+    tensors = adapter.stored(adapter.gather())
+    assert len(tensors) == 2 * 2 * len(adapter.model.model.layers)
+    scales = {"alpha / rank": 3.0, "alpha / sqrt(rank)": 6.0, "1": 1.0}
+    own = scales.pop("alpha / sqrt(rank)" if rslora else "alpha / rank")
+    assert receipt.differences([lora_worker(tensors, own, dtype)]) == ([], [])
+    for told, scale in scales.items():
+        held = [lora_worker(tensors, scale, dtype)]
+        wrong, unread = receipt.differences(held)
+        assert wrong == [name for name in tensors if ".lora_B." in name] and unread == []
+        assert receipt.fault(wrong, held) == f"they are the policy's at another scale, {told}"
+
+
+def test_an_adapter_that_is_stale_or_there_in_part() -> None:
+    adapter = adapter_of(LORA)
+    first = AdapterReceipt(adapter, [])
+    old = {name: x.clone() for name, x in adapter.stored(adapter.gather()).items()}
+    nudge(adapter, seed=1)
+    receipt = AdapterReceipt(adapter, [], first)
+    new = adapter.stored(adapter.gather())
+    right = lora_worker(new, 3.0, torch.float32)
+    assert receipt.differences([right]) == ([], [])
+    stale = [lora_worker(old, 3.0, torch.float32)]
+    wrong, _ = receipt.differences(stale)
+    assert len(wrong) == len(new) and "those of the version before" in receipt.fault(wrong, stale)
+    q = [name for name in new if "q_proj" in name]
+    for gone in ({name: [] for name in q}, {name: stale[0][name] for name in q}):
+        half = [right | gone]
+        wrong, unread = receipt.differences(half)
+        assert sorted(wrong) == sorted(q) and unread == []
+        assert "there in part" in receipt.fault(wrong, half)
+    other_scale = [lora_worker(new, 2.5, torch.float32)]
+    wrong, _ = receipt.differences(other_scale)
+    assert "B differs and A does not: its scale" in receipt.fault(wrong, other_scale)
+    more = [right | {"model.layers.0.self_attn.o_proj": right[q[0]]}]
+    wrong, _ = receipt.differences(more)
+    assert wrong == ["model.layers.0.self_attn.o_proj"]
+    assert "holds more than the policy's" in receipt.fault(wrong, more)
+    nudge(adapter, seed=2)
+    other = [lora_worker(adapter.stored(adapter.gather()), 3.0, torch.float32)]
+    wrong, _ = receipt.differences(other)
+    assert len(wrong) == len(new) and "another adapter" in receipt.fault(wrong, other)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 import subprocess
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import peft
@@ -140,6 +143,94 @@ def test_an_adapter_alone_is_handed_over(lora_server, tokenizer):
     assert names == [f"{engine._run}-2"]
     files = {path.name for path in (engine._folder / names[0]).iterdir()}
     assert files == {"adapter_config.json", "adapter_model.safetensors"}
+
+
+def test_every_tensor_of_an_adapter_has_a_receipt(lora_server, tokenizer):
+    policy = adapted(
+        peft.LoraConfig(r=6, lora_alpha=7, target_modules="all-linear", use_rslora=True)
+    )
+    nudge(policy, seed=1)
+    engine = engine_of([lora_server], policy, tokenizer)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*digest.*")  # every tensor is read
+        engine.update_weights(policy.named_weights(), 0)
+    before = policy.adapter.gather()
+    stale = {name: tensor.clone() for name, tensor in before.items()}
+    real = policy.adapter.gather
+    for name in list(stale)[::9]:  # the smallest update there is
+        element = policy.adapter.peft.state_dict()[name].view(-1)[7:8]
+        element.copy_(torch.nextafter(element, element + 1))
+        engine._sender._adapter = Other(policy.adapter, stale)
+        short = name.replace(".default", "")
+        with pytest.raises(ValueError, match=f"tensors 1 differ .* as {short}: all are those"):
+            engine.update_weights(policy.named_weights(), 1)
+        engine._sender._adapter = policy.adapter
+        engine.update_weights(policy.named_weights(), 2)
+        stale = {key: tensor.clone() for key, tensor in real().items()}
+
+
+class Other:
+    """Writes other weights, or settings, than the adapter's."""
+
+    def __init__(self, adapter: Any, weights: Any = None, **settings: Any) -> None:
+        self._adapter, self._weights, self._settings = adapter, weights, settings
+
+    def gather(self) -> Any:
+        return self._weights or self._adapter.gather()
+
+    def save_weights(self, folder: Path, weights: Any) -> None:
+        self._adapter.save_weights(folder, weights)
+        config = folder / "adapter_config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | self._settings))
+
+
+def half(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The adapter with the upper layers' tensors as they were at the start."""
+    return {n: x * 0 if ".layers.2." in n and "lora_B" in n else x for n, x in weights.items()}
+
+
+@pytest.mark.parametrize("fault", ["stale", "half", "scale", "root", "more"])
+def test_a_wrong_adapter_is_named(lora_server, tokenizer, fault):
+    policy = adapted(peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"]))
+    nudge(policy, seed=1)
+    engine = engine_of([lora_server], policy, tokenizer, tolerance=float("inf"))
+    engine.update_weights(policy.named_weights(), 0)
+    old = {name: tensor.clone() for name, tensor in policy.adapter.gather().items()}
+    nudge(policy, seed=2)
+    if fault == "more":
+        other = adapted(peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear"))
+        nudge(other, seed=3)
+        given: Any = other.adapter
+    else:
+        own = {"stale": old, "half": half(policy.adapter.gather())}.get(fault)
+        settings = {"scale": {"lora_alpha": 10}, "root": {"use_rslora": True}}.get(fault, {})
+        given = Other(policy.adapter, own, **settings)
+    engine._sender._adapter = given
+    told = {
+        "stale": "all are those of the version before: it is stale",
+        "half": r"layers\.2\..*lora_B.*: it is there in part",
+        "scale": "lora_B.*: of each layer B differs and A does not: its scale",
+        "root": r"lora_B.*: they are the policy's at another scale, alpha / sqrt\(rank\)",
+        "more": "it holds more than the policy's",
+    }
+    with pytest.raises(ValueError, match=told[fault]):
+        engine.update_weights(policy.named_weights(), 1)
+    engine._sender._adapter = policy.adapter
+    engine.update_weights(policy.named_weights(), 2)
+    asked = requests(tokenizer)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+def test_an_adapter_beside_other_weights_is_refused(lora_server, tokenizer):
+    policy = adapted(peft.LoraConfig(r=4, target_modules=["q_proj"]))
+    with torch.no_grad():
+        weight = policy.model.get_submodule("model.layers.1.mlp.up_proj").weight
+        weight[3, 5] = torch.nextafter(weight[3, 5], weight[3, 5] + 1)
+    engine = engine_of([lora_server], policy, tokenizer)
+    with pytest.raises(
+        ValueError, match=r"other weights than the adapter's base: .*1\.mlp\.up_pro"
+    ):
+        engine.update_weights(policy.named_weights(), 0)
 
 
 def test_a_restarted_server_gets_the_adapter_again(lora_server, tokenizer):

@@ -62,6 +62,7 @@ class Weights:
     ``expected_T`` are the policy's own log-probs of a text, ``receipt`` its digests. With
     ``is_adapter`` it is an adapter beside weights that the server has already. ``versions`` are
     those, by label, that tokens may be of: its own, and those before it if updates are in flight.
+    ``base`` are the digests of the weights that an adapter is beside.
     """
 
     version: int
@@ -71,6 +72,7 @@ class Weights:
     versions: Mapping[str, int]
     is_adapter: bool = False
     receipt: Receipt | None = None
+    base: Receipt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,8 @@ class VLLMClient:
         self._backend, self._in_flight, self._sleeps = backend, in_flight, sleeps
         self.is_asleep = False
         self.info: ServerInfo | None = None  # what ``check`` has found
-        self.unread: list[str] = []  # tensors whose digests cannot be compared
+        self.unread: dict[str, list[str]] = {}  # tensors whose digests cannot be compared
+        self._has_base = False  # the weights that adapters of this run are beside
 
     async def ask(
         self, path: str, read: Callable[[Any], T], payload: dict[str, Any] | None = None
@@ -155,6 +158,7 @@ class VLLMClient:
             RequestError: if it does not answer.
         """
         await self.ask("version", lambda reply: reply["version"])
+        self._has_base = False
         try:
             found = await self.ask("server_info?config_format=json", lambda r: r["vllm_config"])
         except SetupError:
@@ -275,6 +279,7 @@ class VLLMClient:
                 await weights.send(self, weights.label)
                 if weights.receipt is not None:
                     await self.compare(weights.receipt)
+                await self._check_base(weights.base)
                 break
             except RequestError as error:
                 await self.label()  # raises if the server has died
@@ -311,22 +316,37 @@ class VLLMClient:
         Raises:
             MalformedReply: if a tensor differs.
         """
-        payload = {"method": "r1lit_receipt", "kwargs": {"shapes": receipt.shapes}}
+        payload = {"method": receipt.method, "kwargs": receipt.arguments()}
         read = self._patient.send("collective_rpc", lambda reply: reply["results"], payload)
-        wrong, unread = receipt.differences(await read)
+        held = await read
+        wrong, unread = receipt.differences(held)
         if wrong:
             raise MalformedReply(
-                f"of its {len(receipt.shapes)} tensors {len(wrong)} differ from the policy's, such"
-                f" as {wrong[0]}: they are stale or in part another model's"
+                f"of its {len(receipt.shapes)} {receipt.what} {len(wrong)} differ from the"
+                f" policy's, such as {wrong[0]}: {receipt.fault(wrong, held)}"
             )
-        if unread and not self.unread:
+        if unread and not self.unread.get(receipt.method):
             warnings.warn(
-                f"{self.url} keeps {len(unread)} of {len(receipt.shapes)} tensors in a form whose"
-                f" digest cannot be compared, as {unread[0]}: log-probs alone show that they are"
-                " right",
+                f"{self.url} keeps {len(unread)} of {len(receipt.shapes)} {receipt.what} in a form"
+                f" whose digest cannot be compared, as {unread[0]}: log-probs alone show that they"
+                " are right",
                 stacklevel=2,
             )
-        self.unread = unread
+        self.unread[receipt.method] = unread
+
+    async def _check_base(self, base: Receipt | None) -> None:
+        """Compare the weights that adapters are beside, once after each start of the server.
+
+        Raises:
+            ValueError: if a tensor differs: no transfer would mend it.
+        """
+        if base is None or self._has_base:
+            return
+        try:
+            await self.compare(base)
+        except MalformedReply as error:
+            raise self._unfit(f"serves other weights than the adapter's base: {error}") from error
+        self._has_base = True
 
     async def post(
         self,

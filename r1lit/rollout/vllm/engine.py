@@ -52,7 +52,7 @@ from r1lit.rollout.vllm.process import (
     groups_of,
     visible,
 )
-from r1lit.rollout.vllm.receipts import Receipt
+from r1lit.rollout.vllm.receipts import AdapterReceipt, Receipt
 from r1lit.rollout.vllm.weights import (
     TRANSFERS,
     AdapterTransfer,
@@ -108,8 +108,8 @@ class VLLMEngine(JoiningEngine):
             tensor too.
         patience_s: seconds without any server after which the run stops.
         weights_dir: where weights are passed on; in the run folder if left out.
-        receipts: compare the digests of all tensors after each transfer, to the bit; adapters have
-            none.
+        receipts: compare the digests of all tensors after each transfer, to the bit: the policy's,
+            or its adapter's, and those of the weights beside it once.
         tolerance: what the mean difference of log-probs may be after a transfer; 0.001 in float32
             and 0.05 in other dtypes if left out.
         api_key_env: the environment variable that holds the key, if the servers require one.
@@ -240,12 +240,24 @@ class VLLMEngine(JoiningEngine):
         self._folder.mkdir(parents=True, exist_ok=True)
         infos = [] if self._python else [run(server.look_at(model)) for server in self._servers]
         self._sender: Transfer = self._transfer
+        self._base_receipt: Receipt | None = None
+        self._adapter_receipt: AdapterReceipt | None = None
         lora_rank = self._choose_adapter(infos)
         if self._python and not self._servers:
             urls = of_first_rank(self._start(lora_rank))
             self._servers = [self._server_at(url) for url in urls]
         self._fleet = Fleet(self._servers, self._bring_up, self._patience_s)
         self._probe = Probe(model, self._policy, self._tolerance)
+
+    def _receipts(self, dtypes: Sequence[torch.dtype]) -> dict[str, Receipt]:
+        """Return the receipts of ``Weights``; all ranks make them together."""
+        adapter = self._policy.adapter
+        if adapter is None or not isinstance(self._sender, AdapterTransfer):
+            return {"receipt": Receipt(self._policy.named_weights(), dtypes)}
+        if self._base_receipt is None:  # is not trained
+            self._base_receipt = Receipt(adapter.own_weights(), dtypes)
+        self._adapter_receipt = AdapterReceipt(adapter, dtypes, self._adapter_receipt)
+        return {"receipt": self._adapter_receipt, "base": self._base_receipt}
 
     def _choose_adapter(self, infos: Sequence[ServerInfo]) -> int:
         """Hand the policy's adapter over alone, if servers can take it; return the rank for it."""
@@ -310,8 +322,8 @@ class VLLMEngine(JoiningEngine):
         self._versions[label] = version  # before any rank's server has them
         folder = self._folder / label
         is_adapter = isinstance(self._sender, AdapterTransfer)
-        exact = self.receipts and not is_adapter
-        dtypes = [getattr(torch, server.info.dtype) for server in self._servers if server.info]
+        infos = [server.info for server in self._servers]
+        dtypes = [getattr(torch, info.dtype) if info else self._policy.dtype for info in infos]
         self._newest = Weights(
             version=version,
             label=label,
@@ -319,7 +331,7 @@ class VLLMEngine(JoiningEngine):
             send=self._sender.take(weights, folder),
             versions=self._versions,
             is_adapter=is_adapter,
-            receipt=Receipt(self._policy.named_weights(), dtypes) if exact else None,
+            **(self._receipts(dtypes) if self.receipts else {}),
         )
         run(self._lent(self._fleet.renew()))
         for old in self._folder.iterdir() if own_rank() == 0 else ():

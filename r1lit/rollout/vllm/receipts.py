@@ -1,4 +1,4 @@
-"""Receipts for weights: exact digests of what servers hold, compared with the policy's.
+"""Receipts for weights and adapters: exact digests of what servers hold, and of the policy's.
 
 A probe of log-probs has a tolerance, and the updates of a low learning rate stay within it. A
 receipt has none: one changed element of one tensor is found.
@@ -6,18 +6,26 @@ receipt has none: one changed element of one tensor is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from r1lit.policy.adapter import Adapter
 from r1lit.rollout.vllm_worker.r1lit_vllm_digest import digest
 
 Place = Mapping[str, Any]
 """Of a worker's receipt: ``digest``, ``keys``, ``count`` and ``dtype`` of one place of a tensor."""
 MODULUS = 1 << 64
+LORA_B = ".lora_B."
+SCALES: dict[str, Callable[[float, int, bool], float]] = {  # of the policy's own, and its rank
+    "1": lambda own, rank, root: 1.0,
+    "alpha / rank": lambda own, rank, root: own / math.sqrt(rank) if root else own,
+    "alpha / sqrt(rank)": lambda own, rank, root: own if root else own * math.sqrt(rank),
+}
 
 
 class Receipt:
@@ -26,10 +34,18 @@ class Receipt:
     Args:
         weights: named tensors, whole; read once.
         dtypes: that servers hold weights in.
+        scales: what servers multiply tensors by, by name; 1 if left out.
     """
 
+    what: ClassVar[str] = "tensors"
+    method: ClassVar[str] = "r1lit_receipt"
+    """Of vLLM's workers, which returns their side of it."""
+
     def __init__(
-        self, weights: Iterable[tuple[str, Tensor]], dtypes: Iterable[torch.dtype]
+        self,
+        weights: Iterable[tuple[str, Tensor]],
+        dtypes: Iterable[torch.dtype],
+        scales: Mapping[str, float] | None = None,
     ) -> None:
         self.shapes: dict[str, list[int]] = {}
         self._digests: dict[str, dict[str, int]] = {}
@@ -38,8 +54,20 @@ class Receipt:
         for name, tensor in weights:
             self.shapes[name] = list(tensor.shape)
             kinds = {tensor.dtype} | (others if tensor.is_floating_point() else set())
-            self._digests[name] = {_named(kind): digest(tensor.to(kind)) for kind in kinds}
+            scale = (scales or {}).get(name, 1)
+            held = {kind: tensor.to(kind) for kind in kinds}
+            self._digests[name] = {
+                _named(kind): digest(x if scale == 1 else x * scale) for kind, x in held.items()
+            }
             self._keys[name] = digest_of_ones(tensor.numel(), tensor.device)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of ``method``."""
+        return {"shapes": self.shapes}
+
+    def fault(self, wrong: Sequence[str], held: Sequence[Mapping[str, Sequence[Place]]]) -> str:
+        """Return the likely cause of differences."""
+        return "they are stale or in part another model's"
 
     def differences(
         self, held: Sequence[Mapping[str, Sequence[Place]]]
@@ -73,6 +101,72 @@ class Receipt:
                 wrong.append(name)
         tied = {n for n in unread if read & {(d, k) for k, d in self._digests[n].items()}}
         return wrong, [name for name in unread if name not in tied]
+
+
+class AdapterReceipt(Receipt):
+    """The digests of an adapter's tensors, B times its layer's scale, as vLLM holds it.
+
+    Args:
+        adapter: LoRA; all ranks read it together.
+        dtypes: that servers hold adapters in.
+        earlier: the receipt of the version before, by whose digests a stale adapter is known.
+    """
+
+    what = "adapter's tensors"
+    method = "r1lit_adapter_receipt"
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        dtypes: Iterable[torch.dtype],
+        earlier: AdapterReceipt | None = None,
+    ) -> None:
+        stored, kinds = adapter.stored(adapter.gather()), list(dtypes)
+        self._rank = int(adapter.settings.r)
+        own = {name: adapter.scale_of(name) for name in stored if LORA_B in name}
+        super().__init__(stored.items(), kinds, own)
+        self._earlier = earlier
+        if earlier is not None:
+            earlier._earlier = None  # one before is enough
+        root = bool(adapter.settings.use_rslora)
+        self._at_other_scales: dict[str, Receipt] = {}
+        for told, scale in SCALES.items():
+            others = {n: scale(own[n], stored[n].shape[1], root) for n in own}
+            if any(not math.isclose(others[n], own[n]) for n in own):
+                some = ((n, stored[n]) for n in own)
+                self._at_other_scales[told] = Receipt(some, kinds, others)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of ``method``."""
+        return {"shapes": self.shapes, "rank": self._rank}
+
+    def differences(
+        self, held: Sequence[Mapping[str, Sequence[Place]]]
+    ) -> tuple[list[str], list[str]]:
+        """Return as ``Receipt.differences``.
+
+        A tensor that no server has a place for is wrong, and so is what a server's layer holds
+        beyond the adapter.
+        """
+        wrong, unread = super().differences(held)
+        placed = {name for worker in held for name, places in worker.items() if places}
+        missing = [name for name in self.shapes if name not in placed]
+        beyond = sorted(placed - self.shapes.keys())
+        return wrong + missing + beyond, [name for name in unread if name not in missing]
+
+    def fault(self, wrong: Sequence[str], held: Sequence[Mapping[str, Sequence[Place]]]) -> str:
+        """Return the likely cause of differences."""
+        if self._earlier is not None and not any(self._earlier.differences(held)):
+            return "all are those of the version before: it is stale"
+        for told, receipt in self._at_other_scales.items():
+            if set(wrong) <= receipt.shapes.keys() and not any(receipt.differences(held)):
+                return f"they are the policy's at another scale, {told}"
+        if not self.shapes.keys() >= set(wrong):
+            return "it holds more than the policy's"
+        if set(wrong) == {name for name in self.shapes if LORA_B in name}:
+            return "of each layer B differs and A does not: its scale is another, or its update"
+        whole = len(wrong) == len(self.shapes)
+        return "it is another adapter" if whole else "it is there in part, or in part another's"
 
 
 @cache

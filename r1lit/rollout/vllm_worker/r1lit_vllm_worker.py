@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from r1lit_vllm_digest import digest, keys
+from r1lit_vllm_receipts import AdapterReceipts, Place, Receipts
 from safetensors import safe_open
 from torch import distributed as dist
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
@@ -30,10 +30,7 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
-    layerwise,
 )
-from vllm.model_executor.model_loader.reload.meta import to_meta_tensor
-from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 
 
 @dataclass
@@ -160,93 +157,6 @@ WeightTransferEngineFactory.register_engine("safetensors", SafetensorsEngine)
 WeightTransferEngineFactory.register_engine("gloo", GlooEngine)
 
 
-class Receipts:
-    """Reads back a model's tensors, by the names and places that they are sent under.
-
-    vLLM keeps them joined, split or packed for its kernels. So the places' keys are loaded as if
-    they were weights: each layer's own loader puts them where it has put the weights. Parameters
-    that stand in for the model's take them, which stay as they are.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._read: list[dict[str, Any]] = []
-
-    @torch.no_grad()
-    def read(self, shapes: dict[str, list[int]]) -> dict[str, list[dict[str, Any]]]:
-        """Return, by name, each place that holds the tensor.
-
-        ``digest`` is of what is held there, ``keys`` of ones in its place, ``count`` its elements.
-        """
-        layers, found = list(self._model.modules()), {}
-        held = [layer._parameters for layer in layers]
-        device = next(self._model.parameters()).device
-        try:
-            for layer in layers:
-                layer._parameters = self._stand_ins(layer)
-            for name, shape in shapes.items():
-                self._read = []
-                own = keys(0, torch.Size(shape).numel(), device).reshape(shape)
-                self._model.load_weights([(name, own)])
-                found[name] = self._read
-        finally:
-            for layer, parameters in zip(layers, held, strict=True):
-                layer._parameters = parameters
-        return found
-
-    def _stand_ins(self, layer: Any) -> dict[str, Any]:
-        """Return parameters without memory, as they were before vLLM prepared them."""
-        before = layerwise.get_layerwise_info(layer).restore_metadata[0]
-        stand_ins: dict[str, Any] = {}
-        for name, held in layer._parameters.items():
-            if held is None:
-                stand_ins[name] = None
-                continue
-            known = restore_layer_refs(to_meta_tensor(before.get(name, held)), layer)
-            stand_in = torch.empty(known.shape, dtype=torch.int32, device="meta")
-            stand_in.__class__, stand_in.__dict__ = known.__class__, known.__dict__
-            reader = self._reader(layer, name, stand_in, held, known.dtype)
-            stand_ins[name] = stand_in
-            stand_in.weight_loader = reader  # type: ignore[attr-defined]
-        return stand_ins
-
-    def _reader(
-        self, layer: Any, name: str, meta: torch.Tensor, held: torch.Tensor, dtype: torch.dtype
-    ) -> Any:
-        """Return a loader that reads where the parameter's own would write."""
-        own = layerwise._get_original_loader(meta)  # a reload leaves its own there
-        kind = str(dtype).removeprefix("torch.")
-
-        def read(_: torch.Tensor, given: torch.Tensor, *args: Any, **options: Any) -> Any:
-            placed = torch.zeros(meta.shape, dtype=given.dtype, device=given.device)
-            placed.__class__, placed.__dict__ = meta.__class__, meta.__dict__.copy()
-            result = own(placed, given, *args, **options)
-            placed = placed.as_subclass(torch.Tensor)
-            for values in self._held(layer, name, held, meta.shape):
-                one = torch.ones(1, dtype=torch.uint8, device=values.device).expand(values.shape)
-                self._read.append(
-                    {
-                        "digest": str(digest(values, placed)),
-                        "keys": str(digest(one, placed)),
-                        "count": int((placed != 0).sum()),
-                        "dtype": "another" if values.dtype != dtype else kind,
-                    }
-                )
-            return result
-
-        return read
-
-    def _held(
-        self, layer: Any, name: str, held: torch.Tensor, shape: torch.Size
-    ) -> Iterator[torch.Tensor]:
-        """Yield a parameter's stored forms: itself, and the source of a CPU's packed product."""
-        if held.shape == shape:
-            yield held
-        if name == "weight" and hasattr(layer, "cpu_linear"):
-            one = torch.eye(shape[1], dtype=held.dtype)  # products with 1 and 0 are exact
-            yield layer.cpu_linear(one, held, None).t()
-
-
 DESCRIBED = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")
 
 
@@ -264,7 +174,14 @@ class Extension:
             "batch_invariant": invariant
         }
 
-    def r1lit_receipt(self, shapes: dict[str, list[int]]) -> dict[str, list[dict[str, Any]]]:
+    def r1lit_receipt(self, shapes: dict[str, list[int]]) -> dict[str, list[Place]]:
         """Return this worker's receipt of tensors of these shapes; see ``Receipts.read``."""
         runner = self.model_runner  # type: ignore[attr-defined]
         return Receipts(runner.model).read(shapes)
+
+    def r1lit_adapter_receipt(
+        self, shapes: dict[str, list[int]], rank: int
+    ) -> dict[str, list[Place]]:
+        """Return this worker's receipt of its newest adapter; see ``AdapterReceipts.read``."""
+        runner = self.model_runner  # type: ignore[attr-defined]
+        return AdapterReceipts(runner.lora_manager._adapter_manager).read(shapes, rank)
