@@ -41,7 +41,7 @@ aha: $(STAMP)  ## R1-Zero in miniature; goes on where an interrupted run stopped
 	  echo "$(AHA) holds a checkpoint: going on from it (make aha-again starts over)"; \
 	fi
 	@also=$$($(BIN)/python -c "$(AHA_ALSO)") && { \
-	  [ -z "$$also" ] || echo "This CPU has no instructions for bfloat16: adding$$also (float32, no KL penalty)"; \
+	  [ -z "$$also" ] || echo "This CPU has no instructions for bfloat16: adding$$also (float32, no KL penalty, 60 iterations)"; \
 	  set -x; $(BIN)/r1lit fit -c configs/mini/aha.yaml$$also --ckpt_path last; }
 	@echo "Finished: $(AHA)/curves.png, $(AHA)/summary.json, $(AHA)/responses.jsonl (make aha-again starts over)"
 

@@ -141,8 +141,20 @@ def speed() -> list[str]:
     return [start + value for start, value in found.items()]
 
 
+def aha_float32() -> list[str]:
+    """Minutes and accuracy of `make aha` on a CPU without bfloat16."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "aha_float32.json").read_text())
+    end = next(row for row in found["evaluations"] if row["iteration"] == 60)
+    minutes = found["minutes"]["60 iterations with evaluations"]
+    return [
+        f"{minutes:.0f} minutes on two cores with AVX2",
+        f"held-out pass@1 of {end['pass_at_1']:.2f} ([one seed]",
+    ]
+
+
 CLAIMS = {
     "make aha": aha_table,
+    "make aha in float32": aha_float32,
     "length that buys nothing": unneeded_tokens,
     "the decision": decision,
     "stages of R1": stages_of_r1,
