@@ -156,22 +156,25 @@ class IterationCheckpoint(ModelCheckpoint):
             progress["is_last_batch"] = progress["current"]["ready"] >= num_batches
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look for room on the disk, before the evaluation that comes first.
+        """Look for room on the disk and set an old run's ``last.ckpt`` aside.
+
+        Both before the evaluation that comes first: a run that is killed in it must not resume from
+        an older one.
 
         Raises:
             ValueError: if there is no room for a checkpoint.
         """
         super().on_fit_start(trainer, pl_module)
-        if trainer.is_global_zero and not _is_trial(trainer):
-            refuse_full_disk(trainer, self._last_path().parent)
+        if not trainer.is_global_zero or _is_trial(trainer):
+            return
+        old = self._last_path()
+        refuse_full_disk(trainer, old.parent)
+        if trainer.ckpt_path is None and old.exists():
+            replace_path(old, old.with_stem("previous"))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set an old run's ``last.ckpt`` aside: killed now, this run must not resume from it."""
+        """Listen to signals from now on."""
         super().on_train_start(trainer, pl_module)
-        if trainer.ckpt_path is None and trainer.is_global_zero and not _is_trial(trainer):
-            old = self._last_path()
-            if old.exists():
-                replace_path(old, old.with_stem("previous"))
         self._kept = None
         if not _is_trial(trainer):
             self._interruption.listen(trainer)

@@ -260,18 +260,24 @@ def test_counting_iterations_after_the_checkpoint_is_an_error(tmp_path):
 
 
 class Fails(pl.Callback):
-    """Ends a run before anything is saved."""
+    """Ends a run before anything is saved; in ``on_train_start`` the first evaluation is."""
 
-    def on_train_batch_start(self, *arguments) -> None:
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self._fail)
+
+    def _fail(self, *arguments) -> None:
         raise RuntimeError("out of luck")
 
 
-def test_a_run_that_ended_before_it_saved_leaves_nothing_to_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hook", ["on_train_start", "on_train_batch_start"])
+def test_a_run_that_ended_before_it_saved_leaves_nothing_to_resume(
+    tmp_path: Path, hook: str
+) -> None:
     """Of a trainer by hand; the command line does not begin in a used folder."""
     folder = tmp_path / "checkpoints"
     trainer_of(tmp_path, [IterationCheckpoint(str(folder))]).fit(TinyModule())
     old = (folder / "last.ckpt").read_bytes()
     with pytest.raises(RuntimeError, match="out of luck"):
-        trainer_of(tmp_path, [IterationCheckpoint(str(folder)), Fails()]).fit(TinyModule())
+        trainer_of(tmp_path, [IterationCheckpoint(str(folder)), Fails(hook)]).fit(TinyModule())
     assert not (folder / "last.ckpt").exists()
     assert (folder / "previous.ckpt").read_bytes() == old
