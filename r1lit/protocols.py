@@ -6,20 +6,45 @@ is not seen by ``isinstance`` from Python 3.12 on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from r1lit.batches import Rollout, TokenValues
     from r1lit.data.datamodule import PromptOptions
     from r1lit.data.difficulty import Difficulty
     from r1lit.environments import Environment, TurnFormat, TurnLimits
     from r1lit.evaluation.run_folder import RunFolder
     from r1lit.objectives import Objective
+    from r1lit.policy.adapter import Adapter
     from r1lit.policy.policy import ModelWrapper
     from r1lit.problems import Problem
     from r1lit.rewards import RewardFunction
     from r1lit.rollout import Sampling
+    from r1lit.rollout.engine import ModelSpec
+    from r1lit.verifiers.base import Grader
+
+
+class TrainsPolicy(Protocol):
+    """A module with a policy that is trained, as updates ask it; for annotations alone."""
+
+    policy: Any
+    reference: Any
+    reference_in_loss: bool
+    iteration: Tensor
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The adapter that is trained alone, if there is one."""
+
+    @property
+    def trainer(self) -> Any:
+        """Lightning's trainer of the run."""
+
+    def children(self) -> Iterator[nn.Module]:
+        """Return the models that it holds."""
 
 
 @runtime_checkable
@@ -119,6 +144,16 @@ class WritesResponses(Protocol):
     """A module that writes responses to a run's folder."""
 
     folder: RunFolder
+
+
+class SamplesResponses(WritesResponses, Protocol):
+    """A module that samples and grades them; for annotations alone."""
+
+    seed: int
+    grader: Grader
+
+    def model_spec(self) -> ModelSpec:
+        """Return the model that an engine generates with."""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -21,7 +21,7 @@ from r1lit.callbacks.base import finished_iterations, order_callbacks, rollout_o
 from r1lit.callbacks.curves import CurveWriter
 from r1lit.errors import check_at_least
 from r1lit.files import Record, append_records, keep_records
-from r1lit.protocols import LearnsFromRewards, ReportsRewards, RollsOut
+from r1lit.protocols import LearnsFromRewards, ReportsRewards, RollsOut, TrainsPolicy
 
 if TYPE_CHECKING:
     from r1lit.doctor.rules import Finding
@@ -79,7 +79,7 @@ class Doctor(Callback):
         self._folder = run_folder(trainer) if learns and writes and not trial else None
         if self._folder is None:
             return
-        self._start = sampled(pl_module)
+        self._start = sampled(cast(TrainsPolicy, pl_module))
         if not trainer.is_global_zero:
             return
         finished = finished_iterations(trainer, pl_module)
@@ -103,7 +103,7 @@ class Doctor(Callback):
         if due or rollout.iteration < FIRST:
             gain = self._gain(trainer, pl_module, rollout)
             if trainer.is_global_zero:
-                moved = how_many_moved(self._start, sampled(pl_module))
+                moved = how_many_moved(self._start, sampled(cast(TrainsPolicy, pl_module)))
                 line = {"iteration": rollout.iteration, **moved, **gain}
                 append_records(self._folder / FILE, [line])
         finished = rollout.iteration + 1
@@ -144,7 +144,7 @@ class Doctor(Callback):
             self._failure = error
             return []
 
-    def _gain(self, trainer: pl.Trainer, module: Any, rollout: Rollout) -> Record:
+    def _gain(self, trainer: pl.Trainer, module: pl.LightningModule, rollout: Rollout) -> Record:
         """Return ``gain``, and of how many tokens it is; nothing where it is not measured."""
         if not self.num_responses or not isinstance(module, RollsOut):
             return {}
@@ -175,7 +175,7 @@ def gain_of(rollout: Rollout, tokens: TokenValues) -> Record:
 
 
 @torch.no_grad()
-def sampled(module: Any) -> dict[str, Tensor]:
+def sampled(module: TrainsPolicy) -> dict[str, Tensor]:
     """Return some numbers of each tensor that is meant to be trained: an adapter's own, or all."""
     alone = module.adapter is not None
     found = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
@@ -29,7 +29,7 @@ from r1lit.data import R1DataModule
 from r1lit.environments import ChatTurns
 from r1lit.evaluation.run_folder import RunFolder, commit, versions
 from r1lit.files import remove
-from r1lit.protocols import WritesResponses
+from r1lit.protocols import SamplesResponses, WritesResponses
 from r1lit.text.prompts import Conversation
 
 FILES = ("card.json", "card.md", "lengths.png", "sft.jsonl", "dropped.jsonl")
@@ -108,7 +108,7 @@ class RejectionSampling(Callback):
             ValueError: if no response is left to train on.
         """
         if trainer.is_global_zero:
-            self._curate(trainer, pl_module)
+            self._curate(trainer, cast(SamplesResponses, pl_module))
         trainer.strategy.barrier("RejectionSampling")
         if self.card is not None and self.card["num_drawn"] and not self.card["num_kept"]:
             most = max(self.card["losses"], key=lambda loss: loss["dropped"])
@@ -118,7 +118,7 @@ class RejectionSampling(Callback):
                 " say why; take easier problems, a better policy, or other filters"
             )
 
-    def _curate(self, trainer: pl.Trainer, module: Any) -> None:
+    def _curate(self, trainer: pl.Trainer, module: SamplesResponses) -> None:
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, R1DataModule), "the evaluation has checked it"
         run: RunFolder = module.folder

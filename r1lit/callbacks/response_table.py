@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ class ResponseTable(Callback):
         if rollout is not None and rollout.iteration % self.every_n_iterations == 0:
             num, tokenizer = self.num_responses, getattr(pl_module, "tokenizer", None)
             lines = records(rollout, rollout.iteration, "train", num, tokenizer)
-            self._add_tokens(lines, rollout, outputs, pl_module)
+            self._add_tokens(lines, rollout, outputs, tokenizer)
             self._write(trainer, lines, first=True)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -142,7 +142,7 @@ class ResponseTable(Callback):
         iteration = counted_iterations(pl_module) or 0
         num, tokenizer = num_problems * rollout.group_size, getattr(pl_module, "tokenizer", None)
         lines = records(rollout, iteration, split_of(trainer), num, tokenizer)
-        self._add_tokens(lines, rollout, outputs, pl_module)
+        self._add_tokens(lines, rollout, outputs, tokenizer)
         self._write(trainer, lines, first=self._num_problems_written == 0)
         self._num_problems_written += num_problems
 
@@ -161,10 +161,10 @@ class ResponseTable(Callback):
             pl_module.num_token_rows = num_rows
 
     def _add_tokens(
-        self, lines: list[Record], rollout: Rollout, outputs: Any, pl_module: Any
+        self, lines: list[Record], rollout: Rollout, outputs: Mapping[str, Any], tokenizer: Any
     ) -> None:
         if self.tokens and lines:
-            found = token_records(rollout, outputs.get("tokens"), pl_module.tokenizer)
+            found = token_records(rollout, outputs.get("tokens"), tokenizer)
             for line, more in zip(lines, found, strict=False):
                 if line["split"] != "train":  # an evaluation computes no advantage
                     del more["advantage"]

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from r1lit.batches import Response, Rollout
 from r1lit.callbacks.base import rollout_of
 from r1lit.problems import Problem, Verdict
-from r1lit.protocols import HasProblems, HasRewards, LearnsFromRewards
+from r1lit.protocols import HasEnvironments, HasProblems, HasRewards, LearnsFromRewards
 from r1lit.rewards import RewardFunction, score
 from r1lit.user_code import OwnCodeError
 
@@ -45,19 +45,18 @@ class StartChecks(Callback):
         Raises:
             ValueError: naming key, value and what would be right.
         """
-        module: Any = pl_module
         if stage == "fit" and self.plan is not None:
             data = trainer.datamodule  # type: ignore[attr-defined]
             prompts = data.prompt_ids if isinstance(data, HasProblems) else {}
             self.plan(max((len(p) for own in prompts.values() for p in own), default=None))
-        if stage != "fit" or not (isinstance(module, LearnsFromRewards) and module.rewards):
+        if stage != "fit" or not (isinstance(pl_module, LearnsFromRewards) and pl_module.rewards):
             return
-        if module.sampling.temperature == 0:
+        if pl_module.sampling.temperature == 0:
             raise ValueError(
                 "sampling.temperature: 0 gives all responses of a group the same tokens, so nothing"
                 " can be learnt from them; 1 samples (evaluations take validation_sampling)"
             )
-        warn_of_divisor(module)
+        warn_of_divisor(pl_module)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check problems and rewards, which are read by now.
@@ -65,12 +64,13 @@ class StartChecks(Callback):
         Raises:
             ValueError: naming the reward function and what it returned.
         """
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        data = trainer.datamodule  # type: ignore[attr-defined]
         problems = data.problems.get("train", ()) if isinstance(data, HasProblems) else ()
         if not problems:
             return
         warn_of_same_prompts(problems, data.prompt_ids["train"])
-        warn_of_environments(problems, data)
+        if isinstance(data, HasEnvironments):
+            warn_of_environments(problems, data)
         if isinstance(pl_module, HasRewards):
             try_rewards(pl_module.rewards, problems)
 
@@ -84,7 +84,7 @@ class StartChecks(Callback):
             warn_of_cut_episodes(rollout)
 
 
-def warn_of_divisor(module: Any) -> None:
+def warn_of_divisor(module: LearnsFromRewards) -> None:
     """Warn if the objective divides by a length far from the longest that a response can be."""
     divisor = getattr(module.objective, "max_tokens", None)
     if not divisor:
@@ -117,7 +117,7 @@ def warn_of_same_prompts(problems: Sequence[Problem], prompts: Sequence[tuple[in
             )
 
 
-def warn_of_environments(problems: Sequence[Problem], data: Any) -> None:
+def warn_of_environments(problems: Sequence[Problem], data: HasEnvironments) -> None:
     """Warn of games that begin alike, and of episodes that have no second turn."""
     seeds: dict[str, list[Any]] = defaultdict(list)
     for problem in problems:
@@ -129,8 +129,8 @@ def warn_of_environments(problems: Sequence[Problem], data: Any) -> None:
 
     for name, own in seeds.items():
         environment = data.environments[name]
-        is_game = isinstance(environment, StepEpisodes)
-        if is_game and len(own) > 1 and len(set(own)) == 1 and environment.takes_seed():
+        alike = len(own) > 1 and len(set(own)) == 1
+        if alike and isinstance(environment, StepEpisodes) and environment.takes_seed():
             rank_zero_warn(
                 f"data.environments: all {len(own)} games of {name!r} begin alike, by the seed"
                 f" {own[0]}; give each problem a seed of its own in meta, as TableProblems does"

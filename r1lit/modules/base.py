@@ -23,10 +23,10 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 from r1lit.device import backend
 from r1lit.errors import check_at_least
 from r1lit.modules.checkpoint_checks import (
+    base_digest,
     check_same_base,
     check_same_policy,
     prepare_refreshed_reference,
-    save_base_digest,
     skip_frozen_weights,
 )
 from r1lit.modules.device_settings import DeviceSettings
@@ -43,6 +43,7 @@ from r1lit.modules.speed import speed_metrics
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.policy.adapter import Adapter, check_adapter
 from r1lit.policy.policy import ModelWrapper
+from r1lit.protocols import TrainsPolicy
 
 
 class PolicyModule(LightningModule):
@@ -144,7 +145,7 @@ class PolicyModule(LightningModule):
             self.policy = self._load_model()
         self._copy_policy()
         shard_models(self)
-        skip_frozen_weights(self)
+        skip_frozen_weights(self, self.adapter)
 
     def _load_config(self) -> PretrainedConfig:
         return load_config(self.source)
@@ -198,7 +199,8 @@ class PolicyModule(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put in a digest of what an adapter leaves as it is; see ``skip_frozen_weights``."""
-        save_base_digest(self, checkpoint)
+        if self.adapter is not None:
+            checkpoint |= base_digest(self.source)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of another policy, in one line.
@@ -206,10 +208,12 @@ class PolicyModule(LightningModule):
         Raises:
             ValueError: see ``check_same_policy`` and ``check_same_base``.
         """
-        check_same_base(self, checkpoint)
+        if self.adapter is not None:
+            check_same_base(self.source, checkpoint)
         if "state_dict" not in checkpoint:  # a folder of shares, read already
             return
-        prepare_refreshed_reference(self, checkpoint["state_dict"])
+        if self.adapter is not None:
+            prepare_refreshed_reference(self, checkpoint["state_dict"])
         if not self.strict_loading:
             return
         check_same_policy(checkpoint["state_dict"], self.state_dict(), self.source.path)
@@ -395,7 +399,7 @@ def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float, norm: Tens
             gradient.mul_(scale.to(gradient.device))
 
 
-def refuse_non_finite(module: Any, what: str, value: float) -> None:
+def refuse_non_finite(module: TrainsPolicy, what: str, value: float) -> None:
     """Raise a ValueError that says where to resume from, if a number of an update is not finite."""
     if math.isfinite(value):
         return

@@ -10,16 +10,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from r1lit.policy.source import policy_fingerprint
+from r1lit.policy.adapter import Adapter
+from r1lit.policy.source import ModelSource, policy_fingerprint
+from r1lit.protocols import RefreshesReference
 
 BASE = "base_policy"
 
 
-def skip_frozen_weights(module: Any) -> None:
+def skip_frozen_weights(module: nn.Module, adapter: Adapter | None) -> None:
     """Leave the weights that an adapter freezes out of a module's state, saved or loaded."""
-    if module.adapter is None:
+    if adapter is None:
         return
-    names = {f"policy.model.{name}" for name in module.adapter.frozen_names}
+    names = {f"policy.model.{name}" for name in adapter.frozen_names}
 
     def leave_out(_: nn.Module, state: dict[str, Any], prefix: str, __: Any) -> None:
         for name in names:
@@ -33,17 +35,14 @@ def skip_frozen_weights(module: Any) -> None:
     module.register_load_state_dict_post_hook(ask_for_none)
 
 
-def save_base_digest(module: Any, checkpoint: dict[str, Any]) -> None:
-    """Put a digest of the files of the policy under an adapter into a checkpoint."""
-    if module.adapter is not None:
-        checkpoint[BASE] = policy_fingerprint(module.source.base)
+def base_digest(source: ModelSource) -> dict[str, Any]:
+    """Return a checkpoint's digest of the files of the policy under an adapter."""
+    return {BASE: policy_fingerprint(source.base)}
 
 
-def check_same_base(module: Any, checkpoint: dict[str, Any]) -> None:
+def check_same_base(source: ModelSource, checkpoint: Mapping[str, Any]) -> None:
     """Raise a ValueError if an adapter was trained on other weights, as far as files tell."""
-    if module.adapter is None:
-        return
-    base = module.source.base
+    base = source.base
     if checkpoint.get(BASE) not in (None, policy_fingerprint(base)):
         raise ValueError(
             f"ckpt_path: the adapter was trained on other weights than {base} has now; restore"
@@ -51,9 +50,10 @@ def check_same_base(module: Any, checkpoint: dict[str, Any]) -> None:
         )
 
 
-def prepare_refreshed_reference(module: Any, saved_state: Mapping[str, Tensor]) -> None:
+def prepare_refreshed_reference(module: nn.Module, saved_state: Mapping[str, Tensor]) -> None:
     """Make a refreshed reference of an adapter, so that a saved one can be loaded into it."""
-    if module.adapter is not None and any(name.startswith("reference.") for name in saved_state):
+    has_one = any(name.startswith("reference.") for name in saved_state)
+    if has_one and isinstance(module, RefreshesReference):
         module.refresh_reference()
 
 

@@ -422,12 +422,13 @@ def _parts(given: Any, of: type, room: str, key: str) -> Iterator[tuple[Any, Any
                 yield from _parts(value, of, room, key)
 
 
-def _has_reference(module: Any, model: Config) -> bool:
+def _has_reference(module: type | None, model: Config) -> bool:
     """Return whether a run keeps a reference: by its module, its objective, or a step's reading."""
     beta = init_args_of(model.get("objective")).get("beta") or 0
     steps = _parts(model.get("steps"), Step, "r1lit.steps", "model.steps")
-    policy = module is not None and issubclass(module, PolicyModule)
-    always = policy and module.reference_in_loss is True
+    always = False
+    if module is not None and issubclass(module, PolicyModule):
+        always = module.reference_in_loss is True  # else a property, of an objective
     return always or beta > 0 or any(REFERENCE in kind.reads for _, kind in steps)
 
 

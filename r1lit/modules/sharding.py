@@ -19,6 +19,7 @@ from r1lit.policy import PolicyOutput, Responses, evaluating
 from r1lit.policy.loading import read_shares
 from r1lit.policy.policy import ModelWrapper
 from r1lit.policy.reference import AdapterReference
+from r1lit.protocols import TrainsPolicy
 
 
 def is_sharding(strategy: Strategy) -> bool:
@@ -176,7 +177,7 @@ def missing_passes(num_passes: int, strategy: Strategy) -> int:
 
 
 def with_missing_passes(
-    module: Any, losses: Sequence[Callable[[], Tensor]], optimizer: torch.optim.Optimizer
+    module: TrainsPolicy, losses: Sequence[Callable[[], Tensor]], optimizer: torch.optim.Optimizer
 ) -> list[Callable[[], Tensor]]:
     """Return an update's losses, with an ``idle_loss`` for each pass that this rank misses."""
     missing = missing_passes(len(losses), module.trainer.strategy)
@@ -189,7 +190,7 @@ def idle_forwards(model: Any, num_passes: int, strategy: Strategy) -> None:
         idle_forward(model)
 
 
-def idle_loss(module: Any, optimizer: torch.optim.Optimizer) -> Tensor:
+def idle_loss(module: TrainsPolicy, optimizer: torch.optim.Optimizer) -> Tensor:
     """Return 0 after the forward passes of a loss, in its order, over next to nothing.
 
     The policy's loss computes with the reference first. That of another model, a critic's, with no
