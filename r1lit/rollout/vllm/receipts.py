@@ -128,13 +128,12 @@ class AdapterReceipt(Receipt):
         self._earlier = earlier
         if earlier is not None:
             earlier._earlier = None  # one before is enough
-        root = bool(adapter.settings.use_rslora)
-        self._at_other_scales: dict[str, Receipt] = {}
-        for told, scale in SCALES.items():
-            others = {n: scale(own[n], stored[n].shape[1], root) for n in own}
-            if any(not math.isclose(others[n], own[n]) for n in own):
-                some = ((n, stored[n]) for n in own)
-                self._at_other_scales[told] = Receipt(some, kinds, others)
+            earlier._b.clear()
+        self._scales, self._kinds = own, kinds
+        self._root = bool(adapter.settings.use_rslora)
+        self._b: dict[str, Tensor] = {  # are compared at other scales, if they differ
+            name: stored[name].clone() for name in own
+        }
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of ``method``."""
@@ -158,12 +157,16 @@ class AdapterReceipt(Receipt):
         """Return the likely cause of differences."""
         if self._earlier is not None and not any(self._earlier.differences(held)):
             return "all are those of the version before: it is stale"
-        for told, receipt in self._at_other_scales.items():
-            if set(wrong) <= receipt.shapes.keys() and not any(receipt.differences(held)):
-                return f"they are the policy's at another scale, {told}"
+        if set(wrong) <= self._b.keys():
+            for told, scale in SCALES.items():
+                others = {
+                    n: scale(own, self.shapes[n][1], self._root) for n, own in self._scales.items()
+                }
+                if not any(Receipt(self._b.items(), self._kinds, others).differences(held)):
+                    return f"they are the policy's at another scale, {told}"
         if not self.shapes.keys() >= set(wrong):
             return "it holds more than the policy's"
-        if set(wrong) == {name for name in self.shapes if LORA_B in name}:
+        if set(wrong) == self._b.keys():
             return "of each layer B differs and A does not: its scale is another, or its update"
         whole = len(wrong) == len(self.shapes)
         return "it is another adapter" if whole else "it is there in part, or in part another's"

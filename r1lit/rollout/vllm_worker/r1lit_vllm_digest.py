@@ -10,9 +10,12 @@ processes, has the sum of its parts' digests.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 CHUNK = 1 << 22
+SMALL = 1 << 18
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -23,6 +26,12 @@ def keys(start: int, stop: int, device: torch.device) -> torch.Tensor:
         mixed = mixed * factor
         mixed = mixed ^ ((mixed >> 29) & 0x7FFFFFFFF)
     return ((mixed >> 32) | 1).to(torch.int32)
+
+
+@lru_cache(maxsize=32)
+def small_keys(size: int, device: torch.device) -> torch.Tensor:
+    """Return the first ``keys``, kept: the many tensors of an adapter have few sizes."""
+    return keys(0, size, device)
 
 
 def digest(values: torch.Tensor, placed: torch.Tensor | None = None) -> int:
@@ -40,7 +49,9 @@ def digest(values: torch.Tensor, placed: torch.Tensor | None = None) -> int:
         if part.is_floating_point():
             part = part + torch.zeros((), dtype=part.dtype, device=part.device)
         bits = part.view(BITS[part.element_size()]).to(torch.int64)
-        if placed is None:
+        if placed is None and flat.numel() <= SMALL:
+            own = small_keys(len(part), part.device)
+        elif placed is None:
             own = keys(start, start + len(part), part.device)
         else:
             own = placed.reshape(-1)[start : start + CHUNK]

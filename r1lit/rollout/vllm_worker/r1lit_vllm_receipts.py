@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from r1lit_vllm_digest import digest, keys
+from r1lit_vllm_digest import digest, keys, small_keys
 from vllm.lora.layers import BaseLayerWithLoRA
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
@@ -27,10 +27,9 @@ A digest is a text, since JSON's numbers are too short for it.
 
 def place_of(held: torch.Tensor, placed: torch.Tensor) -> Place:
     """Return the place of a tensor whose keys stand in ``placed``, 0 where nothing of it is."""
-    ones = torch.ones(1, dtype=torch.uint8, device=held.device).expand(held.shape)
     return {
         "digest": str(digest(held, placed)),
-        "keys": str(digest(ones, placed)),
+        "keys": str(int(placed.sum(dtype=torch.int64)) % (1 << 64)),  # the digest of ones
         "count": int((placed != 0).sum()),
         "dtype": str(held.dtype).removeprefix("torch."),
     }
@@ -176,7 +175,7 @@ class AdapterReceipts:
                     vars(layer).update(held)
             for key, buffers in held.items():
                 own = _tensors(stand_ins[key])
-                if lora and not any(x.any() for x in own):
+                if lora and not any(x[slot].reshape(-1)[0] for x in own):
                     continue  # views of buffers that have other names
                 for buffer, placed in zip(_tensors(buffers), own, strict=True):
                     self._read(name, buffer[slot], placed[slot], list(shapes))
@@ -185,7 +184,7 @@ class AdapterReceipts:
     def _adapter_of_keys(self, shapes: dict[str, list[int]], rank: int) -> Any:
         tensors = {}
         for index, (name, shape) in enumerate(shapes.items(), start=1):
-            own = keys(0, torch.Size(shape).numel(), torch.device("cpu")).to(torch.int64)
+            own = small_keys(torch.Size(shape).numel(), torch.device("cpu")).to(torch.int64)
             tensors[name] = ((index << 32) | (own & 0xFFFFFFFF)).reshape(shape)
         mapper = getattr(self._manager.model, "hf_to_vllm_mapper", None)
         adapter = LoRAModel.from_lora_tensors(
@@ -200,12 +199,15 @@ class AdapterReceipts:
         return adapter
 
     def _read(self, layer: str, held: torch.Tensor, placed: torch.Tensor, names: list[str]) -> None:
-        of, own = placed >> 32, placed & 0xFFFFFFFF
-        for index in torch.bincount(of.reshape(-1))[1:].nonzero().reshape(-1).tolist():
-            here = torch.where(of == index + 1, own, 0).to(torch.int32)
-            self._found[names[index]].append(place_of(held, here))
-        beyond = held.ne(0) & of.eq(0)
-        if beyond.any():
+        of, own = placed >> 32, placed.to(torch.int32)  # its lower half
+        counts = torch.bincount(of.reshape(-1))
+        indices = counts.nonzero().reshape(-1).tolist()
+        for index in indices:
+            if index:
+                here = own if len(indices) == 1 else torch.where(of == index, own, 0)
+                self._found[names[index - 1]].append(place_of(held, here))
+        beyond = held.ne(0) & of.eq(0) if counts[0] else None
+        if beyond is not None and beyond.any():
             self._found.setdefault(layer, []).append(place_of(held, beyond.to(torch.int32)))
 
 
