@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import cached_property
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -231,12 +232,13 @@ def _spelt_key(key: str) -> str:
 def weights_of(config: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield the key of each folder with a model, and a digest of its weights.
 
-    However a folder is spelled, its weights are what a run depends on.
+    However a folder is spelled, its weights are what a run depends on. A text may be a template,
+    too long for a file's name.
     """
     if isinstance(config, Mapping):
         for name, value in config.items():
             yield from weights_of(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(config, str) and config and (Path(config) / "config.json").is_file():
+    elif isinstance(config, str) and config and isfile(Path(config) / "config.json"):
         digest = policy_fingerprint(config)
         if digest is not None:
             yield key, digest

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tiny import data, grpo_config, merge, metrics, model
 
-from r1lit.callbacks.run_config import differences, spelt_out
+from r1lit.callbacks.run_config import differences, spelt_out, weights_of
 from r1lit.cli import main
 
 SHORT = data(num_iterations=2)
@@ -181,6 +181,13 @@ def test_changed_questions_are_refused_though_their_ids_are_the_same(fit, go_on,
     for changed in ("Add one and {n}.", "Add 1 to {n}."):
         with pytest.raises(ValueError, match="was written with other data: data was"):
             go_on(problems(table, changed))
+
+
+def test_texts_are_no_folders_however_long(policy: Path) -> None:
+    """A path of over 255 bytes between two slashes is an error of the system's."""
+    texts = {"template": "x" * 300 + "/a </think>", "null": "a\0b", "system_prompt": "y" * 5_000}
+    config = {"model": {"policy": {"path": str(policy)}}, "data": {"prompts": texts}}
+    assert [key for key, _ in weights_of(config)] == ["model.policy.path"]
 
 
 def test_differences_name_keys_by_dots() -> None:
