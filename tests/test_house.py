@@ -183,6 +183,7 @@ def measure_run(files: list[Path]) -> dict[str, float]:
     }
 
 
+@pytest.mark.long
 def test_a_run_needs_no_file_that_its_classes_do_not_import(files_of_a_run: list[Path]):
     """All others could be deleted."""
     assert len(house.FILES) - len(closure_of_aha()) > 100
@@ -204,6 +205,7 @@ def test_a_step_enters_few_lines_and_runs_many_of_them(lines_of_a_step: Lines):
     check(measure_step(lines_of_a_step))
 
 
+@pytest.mark.long
 def test_an_import_loads_what_it_names():
     check(measure_imports())
 

@@ -140,11 +140,10 @@ def test_benchmarks_experiments_and_tests_stand_in_one_order():
     for folder in (*OUTSIDE, "r1lit"):
         allowed = {folder} | OUTSIDE.get(folder, set())
         for path in (top / folder).rglob("*.py"):
-            tree = ast.walk(ast.parse(path.read_text()))
-            roots = {alias.name.split(".")[0] for node in tree if isinstance(node, ast.Import)
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            roots = {alias.name.split(".")[0] for node in nodes if isinstance(node, ast.Import)
                      for alias in node.names}  # fmt: skip
-            tree = ast.walk(ast.parse(path.read_text()))
-            roots |= {(node.module or "").split(".")[0] for node in tree
+            roots |= {(node.module or "").split(".")[0] for node in nodes
                       if isinstance(node, ast.ImportFrom) and not node.level}  # fmt: skip
             assert not (roots & {*OUTSIDE}) - allowed, path
             local = {p.stem for p in path.parent.glob("*.py")}

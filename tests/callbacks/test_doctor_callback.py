@@ -25,6 +25,7 @@ def without_times(folder) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in metrics(folder)]
 
 
+@pytest.mark.long
 def test_updates_that_go_the_right_way_have_a_positive_gain(fit, tmp_path, capsys):
     fit("right", SLOW, of_objective("r1lit.objectives.DrGRPO"))
     fit("wrong", SLOW, of_objective("experiments.doctor.plants_round4.Negated"))
@@ -35,6 +36,7 @@ def test_updates_that_go_the_right_way_have_a_positive_gain(fit, tmp_path, capsy
     assert "docs/TROUBLESHOOTING.md#" in err
 
 
+@pytest.mark.long
 def test_what_moves_is_counted(fit, tmp_path):
     norms = {"class_path": "experiments.doctor.plants_round4.NormsAlone", "init_args": {"lr": 0.1}}
     fit("all", SLOW)
@@ -46,6 +48,7 @@ def test_what_moves_is_counted(fit, tmp_path):
     assert (part["num_matrices_moved"], part["num_others_moved"]) == (0, 5)
 
 
+@pytest.mark.long
 def test_an_adapter_is_the_whole_of_what_is_trained(fit, tmp_path, policy):
     lora = {"class_path": "peft.LoraConfig", "init_args": {"r": 2, "target_modules": "all-linear"}}
     source = {"path": str(policy), "adapter": lora}
@@ -54,6 +57,7 @@ def test_an_adapter_is_the_whole_of_what_is_trained(fit, tmp_path, policy):
     assert last["num_matrices"] == last["num_matrices_moved"] == 28 and last["num_others"] == 0
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_with_and_without_it(fit, tmp_path):
     fit("with", SLOW)
     seldom = {"class_path": "r1lit.callbacks.Doctor", "init_args": {"num_responses": 0}}
@@ -63,6 +67,7 @@ def test_a_run_is_the_same_with_and_without_it(fit, tmp_path):
     assert len(measured) == 3 and not any("gain" in line for line in measured)
 
 
+@pytest.mark.long
 def test_a_finding_is_printed_once_and_the_run_ends_with_one_line(fit, tmp_path, capsys):
     often = {"class_path": "r1lit.callbacks.Doctor", "init_args": {"every_n_iterations": 1}}
     greedy = {"model": {"init_args": {"sampling": {"temperature": 0.01}}}}

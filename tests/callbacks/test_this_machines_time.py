@@ -27,6 +27,7 @@ def said_by(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [x for x in capsys.readouterr().err.splitlines() if x.startswith("This machine")]
 
 
+@pytest.mark.long
 def test_the_time_left_is_that_of_the_second_iteration_and_of_evaluations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

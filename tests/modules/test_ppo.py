@@ -155,6 +155,7 @@ def test_warm_up_trains_the_critic_alone_on_every_row(
     assert all(math.isfinite(v) for line in lines for v in line.values())
 
 
+@pytest.mark.long
 def test_with_values_of_zero_and_lambda_one_it_is_a_policy_gradient(fit, tmp_path: Path) -> None:
     """A critic that never moves from 0 leaves the reward itself as every token's advantage."""
     still = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.0}}
@@ -192,6 +193,7 @@ def test_kl_in_the_reward_is_beta_times_the_log_ratio_at_each_token(fit, monkeyp
     assert float(first.reward_BT.abs().max()) < 1e-5 < float(last.reward_BT.abs().max())
 
 
+@pytest.mark.long
 def test_values_are_compared_with_what_continues_the_prefixes(fit, tmp_path, monkeypatch) -> None:
     """Every other row is paid 1, so that of four continuations of any prefix two are."""
     seen: list[tuple[Rollout, list[tuple[int, int]], Rollout]] = []

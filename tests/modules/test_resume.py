@@ -88,7 +88,9 @@ def assert_equal(a: Any, b: Any, where: str = "") -> None:
         assert a == b, (where, a, b)
 
 
-@pytest.mark.parametrize("kill_at", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kill_at", [pytest.param(3, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path, kill_at: int) -> None:
     """Dynamic sampling, reference refresh and validation fall in between."""
     change = model(

@@ -71,6 +71,7 @@ def loaded(policy: Path) -> dict[str, torch.Tensor]:
     return teacher.policy.state_dict()
 
 
+@pytest.mark.long
 def test_a_followed_run_is_resumed_to_the_bit(tmp_path, policy, sums) -> None:
     options = {"demonstration": "shown", "teacher_rate": 0.3}
     four = merge(sums, data(num_iterations=4))

@@ -16,6 +16,7 @@ PAIRS = Path(__file__).with_name("pairs") / "mathematics.jsonl"
 ROWS = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", sorted({row["kind"] for row in ROWS}))
 def test_pairs(math_verifier: MathVerifier, kind: str):
     pairs = [
