@@ -24,7 +24,8 @@ from r1lit.files import read_records, write_records
 HERE = Path(__file__).parent
 RUNS = Path("runs/doctor")
 HALVES = dict.fromkeys(("rules", "opened", "apart", "round3"), 15) | {
-    "round4": 8, "healthy": 10, "healthy_apart": 5, "healthy_round3": 5, "healthy_round4": 3,
+    "round4": 8, "round5": 20, "healthy": 10, "healthy_apart": 5, "healthy_round3": 5,
+    "healthy_round4": 3, "healthy_round5": 6,
 }  # fmt: skip
 """Each half and its planted runs; of round 2, ``rules`` and ``apart`` are the 30."""
 BASE = ["configs/mini/r1_zero.yaml", str(HERE / "base.yaml")]
@@ -56,13 +57,17 @@ HEALTHY_ROUND3: dict[str, dict[str, Any]] = yaml.safe_load(
 HEALTHY_ROUND4: dict[str, dict[str, Any]] = yaml.safe_load(
     (HERE / "healthy_round4.yaml").read_text()
 )
+HEALTHY_ROUND5: dict[str, dict[str, Any]] = yaml.safe_load(
+    (HERE / "healthy_round5.yaml").read_text()
+)
 APART = {"data.num_iterations": 8}
-"""What the runs that were kept apart in round 2, and those of round 3, have too."""
+"""What the runs that were kept apart in round 2, and those of rounds 3 and 5, have too."""
 
 
 def planted() -> dict[str, dict[str, Any]]:
     """Return every fault by name: its half, its change, and the rules that name it."""
-    files = ("faults.yaml", "faults_apart.yaml", "faults_round3.yaml", "faults_round4.yaml")
+    rounds = ("", "_apart", "_round3", "_round4", "_round5")
+    files = [f"faults{name}.yaml" for name in rounds]
     return {k: v for file in files for k, v in yaml.safe_load((HERE / file).read_text()).items()}
 
 
@@ -83,12 +88,12 @@ def runs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each run's name and change: healthy ones first, then the faults."""
     for name, change in HEALTHY.items():
         yield f"healthy/{name}", change
-    for name, change in (HEALTHY_APART | HEALTHY_ROUND3).items():
+    for name, change in (HEALTHY_APART | HEALTHY_ROUND3 | HEALTHY_ROUND5).items():
         yield f"healthy/{name}", APART | change
     for name, change in HEALTHY_ROUND4.items():
         yield f"healthy/{name}", change
     for name, fault in planted().items():
-        longer = APART if fault["half"] in ("apart", "round3") else {}
+        longer = APART if fault["half"] in ("apart", "round3", "round5") else {}
         yield f"faults/{name}", longer | fault["change"]
 
 
@@ -110,7 +115,12 @@ def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
 
 def healthy_half(name: str) -> str:
     """Return the half of a healthy run."""
-    for half, names in (("healthy_round3", HEALTHY_ROUND3), ("healthy_round4", HEALTHY_ROUND4)):
+    rounds = {
+        "healthy_round3": HEALTHY_ROUND3,
+        "healthy_round4": HEALTHY_ROUND4,
+        "healthy_round5": HEALTHY_ROUND5,
+    }
+    for half, names in rounds.items():
         if name in names:
             return half
     return "healthy_apart" if name in HEALTHY_APART else "healthy"
