@@ -36,6 +36,12 @@ NAMES = {
     "train/environment/calls": "tools/call_frequency",
 }
 """r1lit's name of each metric -> TRL's."""
+READ = NAMES | {"train/length/max": "completions/max_length"}
+EARLIER = {"train/length/mean": "completion_length", "train/clip_fraction": "clip_ratio"}
+"""r1lit's name -> an earlier one of TRL's. Where a row has both, as Unsloth's do, today's is read.
+
+Earlier logs also have ``rewards/NAME`` for ``rewards/NAME/mean``.
+"""
 KEYS = {
     "model.sampling.max_tokens": "max_completion_length",
     "model.optimizer.lr": "learning_rate",
@@ -81,14 +87,28 @@ class TRLRun(Run):
 
     kind = "TRL"
 
+    @cached_property
+    def state(self) -> Record:
+        """The trainer's state; empty where there is none."""
+        path = state_file(self.folder)
+        return dict(json.loads(path.read_text())) if path else {}
+
+    @cached_property
+    def steps(self) -> list[Record]:
+        """Rows of the log that are of training."""
+        history = self.state.get("log_history", [])
+        return [row for row in history if "loss" in row or "reward" in row]
+
     def read_metrics(self) -> list[Record]:
         """Return a line for each row of the log, by r1lit's names."""
-        path = state_file(self.folder)
-        history = json.loads(path.read_text()).get("log_history", []) if path else []
-        rows = [row for row in history if "loss" in row or "reward" in row]
-        if not rows:
-            raise ValueError(f"run: {path} has no row of a training step")
-        return [as_metrics(row) for row in rows]
+        if not self.steps:
+            raise ValueError(f"run: {state_file(self.folder)} has no row of a training step")
+        return [as_metrics(row) for row in self.steps]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """r1lit's name of each metric -> the name that it has in this log."""
+        return {own: key for row in self.steps for key, own in own_names(row).items()}
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -121,8 +141,10 @@ class TRLRun(Run):
         if sizes:
             found["data.rollout.group_size"] = Counter(sizes.values()).most_common(1)[0][0]
         cut = [row for row in self.metrics if row.get("train/length/truncated")]
-        if longest := max((row.get("train/length/max", 0) for row in cut), default=0):
-            found["model.sampling.max_tokens"] = int(longest)
+        longest = Counter(row.get("train/length/max", 0) for row in cut)
+        # A row may be a mean over steps, of which not all reach the limit; two rows alike did.
+        if longest and longest[limit := max(longest)] >= 2:
+            found["model.sampling.max_tokens"] = int(limit)
         return found
 
     def setting(self, key: str, default: Any = None) -> Any:
@@ -137,11 +159,35 @@ class TRLRun(Run):
         """Completions of a step, as far as they are recorded."""
         return max((len(lines) for lines in self.by_iteration), default=0)
 
+    @property
+    def window_rows(self) -> int:
+        """Completions of its start, or of its end, at least: a device's batches in so many rows.
+
+        The state has no number of devices, nor of batches that an update gathers.
+        """
+        batch, every = (int(self.state.get(k) or 1) for k in ("train_batch_size", "logging_steps"))
+        return self.window * max(self.num_rows, batch * every)
+
     def translated(self, text: str) -> str:
-        """Return a text about a run in TRL's names."""
-        for ours, theirs in (NAMES | KEYS).items():
+        """Return a text about a run in the names of its log; TRL's of today where it has none."""
+        for ours, theirs in (NAMES | self.names | KEYS).items():
             text = re.sub(rf"(?<![\w/.]){re.escape(ours)}(?![\w/])", theirs, text)
         return re.sub(r"(?<![\w/.])train/reward/(\S+)", r"rewards/\1/mean", text)
+
+
+def own_names(row: Record) -> dict[str, str]:
+    """Return r1lit's name of each key of a row that a rule may read, in the order of reading.
+
+    >>> own_names({"step": 1, "completion_length": 9.0, "rewards/correct": 1.0})
+    {'completion_length': 'train/length/mean', 'rewards/correct': 'train/reward/accuracy'}
+    """
+    found = {EARLIER[own]: own for own in EARLIER if EARLIER[own] in row}
+    found |= {theirs: own for own, theirs in READ.items() if theirs in row}
+    for key in row:
+        function = key.removeprefix("rewards/").removesuffix("/mean")
+        if key.startswith("rewards/") and not key.endswith("/std"):
+            found[key] = f"train/reward/{name_of(function)}"
+    return found
 
 
 def as_metrics(row: Record) -> Record:
@@ -151,14 +197,9 @@ def as_metrics(row: Record) -> Record:
     {'iteration': 3, 'train/reward': 0.5, 'train/loss': 0.0, 'train/groups/mixed': 0.75}
     """
     found = {"iteration": row["step"]}
-    found |= {ours: row[theirs] for ours, theirs in NAMES.items() if theirs in row}
+    found |= {own: row[key] for key, own in own_names(row).items()}
     if "frac_reward_zero_std" in row:
         found["train/groups/mixed"] = 1 - row["frac_reward_zero_std"]
-    if "completions/max_length" in row:
-        found["train/length/max"] = row["completions/max_length"]
-    for key, value in row.items():
-        if (reward := re.fullmatch(r"rewards/(.+)/mean", key)) is not None:
-            found[f"train/reward/{name_of(reward[1])}"] = value
     return found
 
 

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from r1lit.cli.doctor import main, read
 from r1lit.doctor.rules import examined, findings, unjudged
-from r1lit.doctor.trl import TRLRun, as_responses, is_trl
+from r1lit.doctor.trl import TRLRun, as_metrics, as_responses, is_trl
 
 RUNS = Path(__file__).parent / "trl_runs"
 NAMED = {
@@ -93,3 +93,44 @@ def test_a_folder_of_neither_kind_and_a_log_without_steps(tmp_path):
     (tmp_path / "trainer_state.json").write_text('{"log_history": []}')
     with pytest.raises(ValueError, match=r"run: .*trainer_state\.json has no row"):
         read(tmp_path)
+
+
+def logged(folder: Path, rows: list[dict[str, float]], **state: int) -> TRLRun:
+    """Return a run with a log of some rows."""
+    history = [{"step": step, "loss": 0.0} | row for step, row in enumerate(rows, 1)]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history} | state))
+    return TRLRun(folder)
+
+
+def test_names_of_earlier_versions_are_read_and_spoken(tmp_path):
+    row = {"completion_length": 9.0, "clip_ratio": 0.5, "rewards/correctness": 1.0}
+    run = logged(tmp_path, [row] * 4)
+    read_as = {"train/length/mean": 9.0, "train/clip_fraction": 0.5, "train/reward/accuracy": 1.0}
+    assert read_as.items() <= run.metrics[0].items()
+    assert [run.translated(key) for key in read_as] == list(row)
+    assert "clip" in [rule.name for rule, _ in findings(run)]
+
+
+def test_todays_name_is_read_where_a_row_has_both():
+    both = {"step": 1, "completions/mean_length": 9.0, "completion_length": 8.0}
+    assert as_metrics(both)["train/length/mean"] == 9.0
+    spread = {"step": 1, "rewards/correct/mean": 0.5, "rewards/correct/std": 0.1}
+    assert as_metrics(spread) == {"iteration": 1, "train/reward/accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("longest", "limit"), [([99.4, 96.0, 120.2], None), ([512.0, 506.2, 512.0], 512)]
+)
+def test_a_mean_of_longest_completions_is_no_limit(longest, limit, tmp_path):
+    rows = [{"completions/max_length": x, "completions/clipped_ratio": 0.5} for x in longest]
+    assert logged(tmp_path, rows).known.get("model.sampling.max_tokens") == limit
+
+
+def test_a_row_stands_for_its_completions_not_for_one(tmp_path):
+    grows = [{"completions/mean_length": 100.0 * k, "rewards/accuracy/mean": 0.7 - 0.01 * k}
+             for k in range(1, 11)]  # fmt: skip
+    assert logged(tmp_path, grows).window_rows == 2
+    assert "padded" not in [rule.name for rule, _ in findings(TRLRun(tmp_path))]
+    run = logged(tmp_path, grows, train_batch_size=8, logging_steps=10)
+    assert run.window_rows == run.until(10).window_rows == 160
+    assert "padded" in [rule.name for rule, _ in findings(run)]
