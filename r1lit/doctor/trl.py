@@ -141,7 +141,7 @@ class TRLRun(Run):
         if sizes:
             found["data.rollout.group_size"] = Counter(sizes.values()).most_common(1)[0][0]
         cut = [row for row in self.metrics if row.get("train/length/truncated")]
-        longest = Counter(row.get("train/length/max", 0) for row in cut)
+        longest = Counter(row["train/length/max"] for row in cut if "train/length/max" in row)
         # A row may be a mean over steps, of which not all reach the limit; two rows alike did.
         if longest and longest[limit := max(longest)] >= 2:
             found["model.sampling.max_tokens"] = int(limit)

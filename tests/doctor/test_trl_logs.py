@@ -124,6 +124,7 @@ def test_todays_name_is_read_where_a_row_has_both():
 def test_a_mean_of_longest_completions_is_no_limit(longest, limit, tmp_path):
     rows = [{"completions/max_length": x, "completions/clipped_ratio": 0.5} for x in longest]
     assert logged(tmp_path, rows).known.get("model.sampling.max_tokens") == limit
+    assert logged(tmp_path, [{"completions/clipped_ratio": 0.5}] * 3).known == {}
 
 
 def test_a_row_stands_for_its_completions_not_for_one(tmp_path):
