@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from r1lit.errors import check_between
@@ -23,6 +24,12 @@ class WarmedCosine(CosineOverRun):
         check_between("warm_up", warm_up, 0, 1)
         self.warm_up = warm_up
         super().__init__(optimizer, final_share)
+
+    def fall_over(self, num_updates: float) -> None:
+        """End after this many updates; the first update's rate changes with them."""
+        super().fall_over(num_updates)
+        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+            group["lr"] = rate
 
     def get_lr(self) -> list[float | Tensor]:
         """Return the rates of the next update."""

@@ -78,7 +78,7 @@ def test_every_trace_is_clean_and_exact(arm):
         assert found.checks == found.answered
         assert (found.checks_failed == 1) == (arm == "wrong" and found.answered)
         for left, right in re.findall(r"(\d+[-+*]\d+)=(\d+)", own.so_far + own.own):
-            assert eval(left) == int(right)  # noqa: S307
+            assert eval(left) == int(right)
 
 
 def test_filler_has_the_searches_length_and_the_same_ending():
