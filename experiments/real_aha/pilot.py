@@ -158,8 +158,8 @@ def check_limit(problems: Sequence[Problem], limit: int, num_tokens: Count, key:
         longest = max(longest, num_tokens(text) + 1)
     if longest > limit:
         raise ValueError(
-            f"{key}: {limit} is too short: the longest search of these problems has {longest} tokens;"
-            f" set at least {longest}, or leave out long problems by max_attempts"
+            f"{key}: {limit} is too short: the longest search of these problems has"
+            f" {longest} tokens; set at least {longest}, or leave out long problems by max_attempts"
         )
 
 
@@ -260,7 +260,7 @@ def measure_3(model: str) -> dict[str, float]:
                     "optimizer": {"init_args": {"lr": rate}},
                 }
             },
-            "data": {"init_args": {"num_iterations": ITERATIONS}},
+            "data": {"init_args": {"num_iterations": ITERATIONS, "validation": None}},
             "trainer": {"limit_val_batches": 0},
         }
         run(folder, "fit", "rl.yaml", changes, "policy")

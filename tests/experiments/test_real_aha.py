@@ -10,6 +10,7 @@ import pytest
 from experiments.real_aha import reading, traces
 from experiments.real_aha.reading import read
 from experiments.real_aha.traces import Searches, filled, trace, wording, written
+from r1lit.policy import load_tokenizer
 from r1lit.seeding import generator
 from r1lit.verifiers.countdown import CountdownVerifier
 from r1lit.worlds.countdown import number_sets
@@ -77,7 +78,7 @@ def test_every_trace_is_clean_and_exact(arm):
         assert found.gave_up != found.answered
         assert found.checks == found.answered
         assert (found.checks_failed == 1) == (arm == "wrong" and found.answered)
-        for left, right in re.findall(r"(\d+[-+*]\d+)=(\d+)", own.so_far + own.own):
+        for left, right in re.findall(r"(\d+[-+*]\d+)=(\d+)", f"{own.so_far} {own.own}"):
             assert eval(left) == int(right)
 
 
@@ -168,8 +169,12 @@ def test_the_number_of_documents_can_be_bounded(monkeypatch):
     assert len(list(islice(source.traces(num_words), 3))) == 3
 
 
-def test_an_unknown_arm_and_a_model_without_chat_template_are_lines(policy):
+def test_an_unknown_arm_and_a_model_without_chat_template_are_lines(policy, tmp_path):
     with pytest.raises(ValueError, match="arm: 'none'"):
         traces.PrimingDocuments("none")
+    tokenizer = load_tokenizer(str(policy))
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text((policy / "config.json").read_text())
     with pytest.raises(ValueError, match="chat template"):
-        traces.PrimingDocuments(tokenizer=str(policy)).documents()
+        traces.PrimingDocuments(tokenizer=str(tmp_path)).documents()
