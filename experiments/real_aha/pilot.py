@@ -4,7 +4,8 @@
 
 Gate 1 primes the search arm and measures its responses. Gate 2 bans giving up at decoding. Gate 3
 makes 15 iterations of RL at two learning rates. A gate that failed stops the pilot with a line that
-says what to change. Finished runs and passed gates are kept, so the same command continues.
+says what to change. Finished runs are kept, so the same command continues; after a change delete
+what it concerns under ``runs/real_aha/pilot``.
 """
 
 from __future__ import annotations
@@ -283,7 +284,7 @@ def check_machine(is_fast: bool, slow: bool) -> None:
     """
     if not is_fast and not slow:
         raise ValueError(
-            "this CPU has no bfloat16 instructions: the pilot would take some six hours and not"
+            "this CPU has no bfloat16 instructions: the pilot would take several hours and not"
             " one; run it elsewhere, or give --slow"
         )
 
@@ -304,7 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status: 1 if a gate failed."""
     parser = command_line("experiments.real_aha.pilot", __doc__)
     parser.add_argument("--model", default=MODEL, help="the folder of the model")
-    parser.add_argument("--slow", action="store_true", help="run without bfloat16: six hours")
+    parser.add_argument("--slow", action="store_true", help="run without bfloat16, for hours")
     options = parser.parse_args(arguments)
     check_machine(has_fast_bfloat16(), options.slow)
     tokenizer = load_tokenizer(options.model)
