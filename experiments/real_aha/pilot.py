@@ -201,7 +201,7 @@ def run(folder: Path, command: str, config: str, changes: Record, done: str) -> 
     overlay = folder / "pilot.yaml"
     overlay.write_text(yaml.safe_dump(changes))
     arguments = [command, "-c", str(HERE / config), "-c", str(overlay)]
-    if command == "fit" and (folder / "last.ckpt").exists():
+    if command == "fit":  # goes on where it was interrupted; else begins
         arguments += ["--ckpt_path", "last"]
     log = folder / "log.txt"
     status = in_subprocess(arguments, log)

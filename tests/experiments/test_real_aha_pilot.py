@@ -70,7 +70,7 @@ def test_a_cpu_without_bfloat16_is_refused(monkeypatch, capsys):
     pilot.check_machine(is_fast=False, slow=True)
     monkeypatch.setattr(pilot, "has_fast_bfloat16", lambda: False)
     assert pilot.main([]) == 2
-    assert "no bfloat16 instructions: the pilot would take some six" in capsys.readouterr().err
+    assert "no bfloat16 instructions: the pilot would take several" in capsys.readouterr().err
 
 
 def test_the_table_has_every_bound():
