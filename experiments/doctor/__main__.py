@@ -51,15 +51,10 @@ HEALTHY_APART: dict[str, dict[str, Any]] = {
         "model.objective.init_args.max_tokens": 320,
     },
 }
-HEALTHY_ROUND3: dict[str, dict[str, Any]] = yaml.safe_load(
-    (HERE / "healthy_round3.yaml").read_text()
-)
-HEALTHY_ROUND4: dict[str, dict[str, Any]] = yaml.safe_load(
-    (HERE / "healthy_round4.yaml").read_text()
-)
-HEALTHY_ROUND5: dict[str, dict[str, Any]] = yaml.safe_load(
-    (HERE / "healthy_round5.yaml").read_text()
-)
+HEALTHY_ROUNDS: dict[str, dict[str, dict[str, Any]]] = {
+    half: yaml.safe_load((HERE / f"{half}.yaml").read_text())
+    for half in ("healthy_round3", "healthy_round5", "healthy_round4")
+}
 APART = {"data.num_iterations": 8}
 """What the runs that were kept apart in round 2, and those of rounds 3 and 5, have too."""
 
@@ -88,10 +83,10 @@ def runs() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each run's name and change: healthy ones first, then the faults."""
     for name, change in HEALTHY.items():
         yield f"healthy/{name}", change
-    for name, change in (HEALTHY_APART | HEALTHY_ROUND3 | HEALTHY_ROUND5).items():
-        yield f"healthy/{name}", APART | change
-    for name, change in HEALTHY_ROUND4.items():
-        yield f"healthy/{name}", change
+    for half, changes in ({"healthy_apart": HEALTHY_APART} | HEALTHY_ROUNDS).items():
+        longer = {} if half == "healthy_round4" else APART
+        for name, change in changes.items():
+            yield f"healthy/{name}", longer | change
     for name, fault in planted().items():
         longer = APART if fault["half"] in ("apart", "round3", "round5") else {}
         yield f"faults/{name}", longer | fault["change"]
@@ -115,12 +110,7 @@ def train(name: str, change: Mapping[str, Any], folder: Path) -> None:
 
 def healthy_half(name: str) -> str:
     """Return the half of a healthy run."""
-    rounds = {
-        "healthy_round3": HEALTHY_ROUND3,
-        "healthy_round4": HEALTHY_ROUND4,
-        "healthy_round5": HEALTHY_ROUND5,
-    }
-    for half, names in rounds.items():
+    for half, names in HEALTHY_ROUNDS.items():
         if name in names:
             return half
     return "healthy_apart" if name in HEALTHY_APART else "healthy"

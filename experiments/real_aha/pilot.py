@@ -27,6 +27,7 @@ from experiments.real_aha.traces import (
     PrimingDocuments,
     Searches,
     answered,
+    counted_by,
     wording,
     written,
 )
@@ -310,10 +311,7 @@ def main(arguments: list[str] | None = None) -> int:
     check_machine(has_fast_bfloat16(), options.slow)
     tokenizer = load_tokenizer(options.model)
     prompt_text(tokenizer, CHAT, wording((3, 4, 9), 63))
-
-    def num_tokens(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=False))
-
+    num_tokens = counted_by(tokenizer)
     check_traces(PrimingDocuments())
     first = Searches("train", 240, max_attempts=11).problems()
     check_limit(first, 256, num_tokens, "model.sampling.max_tokens")

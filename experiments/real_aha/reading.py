@@ -122,10 +122,7 @@ def _read_search(body: str, search: Sequence[Place], start: int, found: Reading)
 
 def _branch(place: Place) -> tuple[tuple[int, str, int, int], int]:
     first = place.attempt.first
-    left = list(place.numbers)
-    left.remove(first.left)
-    left.remove(first.right)
-    return (first.left, first.operation, first.right, first.result), left[0]
+    return (first.left, first.operation, first.right, first.result), place.left_over
 
 
 def _key(attempt: Attempt) -> Key:

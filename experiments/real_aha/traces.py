@@ -23,6 +23,7 @@ from statistics import mean, median
 from typing import Literal, get_args
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from experiments.launch import command_line, reported
 from r1lit.batches import Problem
@@ -62,6 +63,11 @@ FACTS_PER_LINE = 12
 FILLER = "we look at all of the numbers and think about what they could make here and then"
 Arm = Literal["search", "filler", "direct", "wrong"]
 Count = Callable[[str], int]
+
+
+def counted_by(tokenizer: PreTrainedTokenizerBase) -> Count:
+    """Return the function that counts a text's tokens."""
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
 def wording(numbers: tuple[int, ...], target: int) -> str:
@@ -194,11 +200,7 @@ def written(search: Sequence[Place], start: int, stop: int) -> str:
         if at > start:
             text += ". " if opens(search, at) else ","
         if opens(search, at):
-            place = search[at]
-            left = list(place.numbers)
-            left.remove(place.attempt.first.left)
-            left.remove(place.attempt.first.right)
-            text += f"{plain(place.attempt.first)},{left[0]} left:"
+            text += f"{plain(search[at].attempt.first)},{search[at].left_over} left:"
         text += plain(search[at].attempt.second)
     return text
 
@@ -370,9 +372,7 @@ class PrimingDocuments(DocumentSource):
         tokenizer = load_tokenizer(self.tokenizer)
         prompt_text(tokenizer, CHAT, wording((3, 4, 9), 63))  # refuses one without a template
 
-        def num_tokens(text: str) -> int:
-            return len(tokenizer.encode(text, add_special_tokens=False))
-
+        num_tokens = counted_by(tokenizer)
         about_problems = (own.document() for own in self.traces(num_tokens))
         lines = (arithmetic(generator(self.seed, "real_aha line", i)) for i in count())
         made = []
@@ -447,11 +447,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", default=MODEL, help="a folder or a name on the hub")
     parser.add_argument("--num-traces", type=int, default=2_000, help="of each arm")
     options = parser.parse_args(arguments)
-    tokenizer = load_tokenizer(options.tokenizer)
-
-    def num_tokens(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=False))
-
+    num_tokens = counted_by(load_tokenizer(options.tokenizer))
     for arm in get_args(Arm):
         source = PrimingDocuments(arm, tokenizer=options.tokenizer)
         own = sizes([*islice(source.traces(num_tokens), options.num_traces)], num_tokens)

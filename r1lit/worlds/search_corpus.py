@@ -64,6 +64,14 @@ class Place:
     numbers: tuple[int, ...]
     attempt: Attempt
 
+    @property
+    def left_over(self) -> int:
+        """The number that the first step leaves over."""
+        left = list(self.numbers)
+        left.remove(self.attempt.first.left)
+        left.remove(self.attempt.first.right)
+        return left[0]
+
     def same_branch(self, other: Place) -> bool:
         """Return whether both attempts follow from one first step."""
         return self.numbers == other.numbers and self.attempt.first == other.attempt.first
@@ -332,11 +340,7 @@ def branch(place: Place) -> str:
 
     It holds all three numbers, so that where the search stands can be read close by.
     """
-    first = place.attempt.first
-    left = list(place.numbers)
-    left.remove(first.left)
-    left.remove(first.right)
-    return f"{first}, {left[0]}"
+    return f"{place.attempt.first}, {place.left_over}"
 
 
 def judge(
