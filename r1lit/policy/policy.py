@@ -6,7 +6,6 @@ K predicted tokens   N packed tokens   D hidden size   V vocabulary
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from r1lit.policy.attention import PackedTokens, has_packed_attention, no_mask, 
 from r1lit.policy.checkpointing import only_checkpoint
 from r1lit.policy.outputs import Compute, LogProbs
 from r1lit.policy.packed_documents import pack_documents
+from r1lit.policy.padded_rows import document_logits, response_logits
 from r1lit.policy.predictions import PolicyOutput, Predictions
 from r1lit.policy.rope import beyond_rope_limit, rope_limit
 from r1lit.policy.shards import StoredWeight, whole
@@ -216,12 +216,12 @@ class Policy(ModelWrapper):
             if self.rope_limit is not None:
                 self.check_length(int(packed.position_N.max()) + 2)
             if not is_packed(self):
-                return _of_logits(self._document_logits(packed, predictor_K)), target_K
+                return _of_logits(document_logits(self.model, packed, predictor_K)), target_K
             return self._of_states(self._packed_hidden(packed)[predictor_K]), target_K
         lengths_B = inputs.mask_BT.sum(-1).tolist()
         self.check_length(max(len(p) + n for p, n in zip(inputs.prompts, lengths_B, strict=True)))
         if not is_packed(self):
-            logits_BTV = self._response_logits(inputs.prompts, inputs.response_BT, lengths_B)
+            logits_BTV = response_logits(self.model, inputs.prompts, inputs.response_BT, lengths_B)
             return _of_logits(logits_BTV[inputs.mask_BT]), inputs.target_K
         packed, predictor_K, target_K = pack_responses(
             inputs.prompts, inputs.response_BT, inputs.mask_BT
@@ -252,54 +252,6 @@ class Policy(ModelWrapper):
             packed=packed,
         )
         return output.last_hidden_state[0]
-
-    def _document_logits(self, packed: PackedTokens, predictor_K: Tensor) -> Tensor:
-        """Return the logits ``[K, V]`` of documents, each in a row of its own.
-
-        Rows are padded on the right, those of like length in one call: nothing can run from one
-        document into the next, whatever the architecture's layers make of positions.
-        """
-        model: Any = self.model
-        rows = packed.in_buckets
-        sizes = [num_rows * width for num_rows, width in rows.bucket_shapes]
-        slot_K, start = rows.owner_N[predictor_K], 0
-        logits = []
-        for size, shape, index in zip(
-            sizes, rows.bucket_shapes, rows.index_F.split(sizes), strict=True
-        ):
-            logits_FV = model(input_ids=packed.ids_N[index].view(shape), use_cache=False).logits
-            here_K = (slot_K >= start) & (slot_K < start + size)
-            logits.append((here_K, logits_FV.flatten(0, 1)[slot_K[here_K] - start]))
-            start += size
-        order_K = torch.cat([here_K.nonzero().squeeze(-1) for here_K, _ in logits])
-        return torch.cat([logits_kV for _, logits_kV in logits])[order_K.argsort()]
-
-    def _response_logits(
-        self, prompts: Sequence[Sequence[int]], response_BT: Tensor, lengths: Sequence[int]
-    ) -> Tensor:
-        """Return the logits that predict each response token, ``[B, T, V]``.
-
-        Rows are padded on the right only, to the longest, so causal attention needs no padding
-        mask. Logits are kept from the shortest prompt's last token on.
-        """
-        rows, width = response_BT.shape
-        starts_B = torch.tensor([len(prompt) for prompt in prompts], device=response_BT.device)
-        shortest = int(starts_B.min())
-        whole = max(len(prompt) + n for prompt, n in zip(prompts, lengths, strict=True))
-        # any token but the padding one, which some models would warn of
-        ids = response_BT.new_full((rows, whole), int(response_BT[0, 0]))
-        for row, (prompt, n) in enumerate(zip(prompts, lengths, strict=True)):
-            ids[row, : len(prompt)] = torch.tensor(prompt, device=ids.device)
-            ids[row, len(prompt) : len(prompt) + n] = response_BT[row, :n]
-        keep = whole - (shortest - 1)
-        model: Any = self.model
-        if "logits_to_keep" in inspect.signature(model.forward).parameters:
-            logits_BKV = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
-        else:
-            logits_BKV = model(input_ids=ids, use_cache=False).logits[:, -keep:]
-        place_BT = (starts_B - shortest)[:, None] + torch.arange(width, device=ids.device)
-        index = place_BT.clamp(max=keep - 1)[..., None].expand(-1, -1, logits_BKV.shape[-1])
-        return logits_BKV.gather(1, index)
 
 
 def is_packed(policy: Policy) -> bool:
