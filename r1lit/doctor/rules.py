@@ -31,6 +31,7 @@ from r1lit.doctor.texts import (
     repetition,
     shorter,
 )
+from r1lit.doctor.trend import apart_at_once, flat
 from r1lit.doctor.updates import (
     adapter_rate,
     broken,
@@ -158,6 +159,9 @@ RULES = (
     Rule("learning_rate_high", broken, "updates destroy what the policy could do",
          "lower model.optimizer's lr, or model.max_grad_norm",
          "The reward falls within a few iterations."),
+    Rule("apart_at_once", apart_at_once, "the policy is not near its reference when it starts",
+         "the reference's weights and precision; or a lower model.optimizer.lr, with a warm-up",
+         "The KL to the reference is large in the first iterations."),
     Rule("far_from_rollout", far,
          "the updates of an iteration run away from its rollout",
          "fewer model.num_inner_epochs, a larger train_batch_size, or a lower lr",
@@ -192,6 +196,9 @@ RULES = (
     Rule("memory_grows", memory_grows, "something is kept from each iteration",
          "a reward, verifier or callback of one's own that keeps what it is given; else report it",
          "The run is killed after hours, or gets slower."),
+    Rule("flat", flat, "nothing was learnt, or less than this run can show",
+         "what the findings above name; without any: model.optimizer.lr, more prompts an iteration,"
+         " or problems of another difficulty", "The reward is where it was at the start."),
 )  # fmt: skip
 """Rules about faults of a run, causes before their effects."""
 

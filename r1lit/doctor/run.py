@@ -182,9 +182,13 @@ class Run:
         return minibatches * int(self.setting("model.num_inner_epochs", 1))
 
     def standard_error(self, key: str) -> float:
-        """Return the standard error of a share's change from start to end, rows independent."""
-        start = self.start(key)
-        return math.sqrt(max(2 * start * (1 - start), 0.0) / self.window_rows)
+        """Return the standard error of a share's change from start to end, rows independent.
+
+        What is paid 0 or more than 1, as TRL's examples pay 2 for a right answer, has its largest
+        mean in place of 1.
+        """
+        start, most = self.start(key), max([1.0, *self.values(key)])
+        return math.sqrt(max(2 * start * (most - start), 0.0) / self.window_rows)
 
     def moved(self, key: str) -> str:
         """Return its start and end in words."""

@@ -44,11 +44,12 @@ def run(
         "train/learning_rate": 1e-4,
     } | metrics  # fmt: skip
     rows = []
-    for i in range(NUM):
+    num = max([NUM, *(len(v) for v in series.values() if isinstance(v, list))])
+    for i in range(num):
         listed = {k: v[i] for k, v in series.items() if isinstance(v, list)}
         rest = {k: v for k, v in series.items() if k not in listed}
         pairs = {k: v if isinstance(v, tuple) else (v, v) for k, v in rest.items()}
-        values = {k: a + (b - a) * i / (NUM - 1) for k, (a, b) in pairs.items()} | listed
+        values = {k: a + (b - a) * i / (num - 1) for k, (a, b) in pairs.items()} | listed
         rows.append({"iteration": i, "seconds": float(i), **values})
     config = yaml.safe_load((HEALTHY / "config.yaml").read_text())
     for key, value in settings.items():
@@ -103,6 +104,8 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     "weight_decay": ({}, {"model.optimizer.weight_decay": 10.0}, GOOD),
     "entropy_bonus": ({"train/entropy_weight": 1.0}, {}, GOOD),
     "wrong_way": ({}, {}, GOOD, DOWN),
+    "flat": ({"train/reward": [0.7, 0.9, 0.8] * 8}, {}, GOOD),
+    "apart_at_once": ({"train/kl_reference": 2.0}, {}, GOOD),
     "memory_grows": ({"memory/host_gib": (4.0, 9.0)}, {}, GOOD),
     "verifier_timeout": ({"train/verifier/timeout": 0.2}, {}, GOOD),
     "verifier_error": ({"train/verifier/error": 0.2}, {}, GOOD),

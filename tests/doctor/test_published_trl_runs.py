@@ -9,15 +9,15 @@ from r1lit.doctor.trl import TRLRun
 from tests.doctor.published_trl_runs import published, written
 
 SAID = {
-    "UnslothGRPO": [],
-    "Gemma-3-RL-Finetuning": [],
-    "text2sql-grpo": ["truncated"],
-    "grpo-verified-reasoner": ["padded"],
-    "IITD_Feb26_AAIPL": ["truncated"],
+    "UnslothGRPO": ["never_earned"],
+    "Gemma-3-RL-Finetuning": ["never_earned"],
+    "text2sql-grpo": ["truncated", "flat"],
+    "grpo-verified-reasoner": ["apart_at_once", "padded", "flat"],
+    "IITD_Feb26_AAIPL": ["truncated", "flat"],
     "F1_Simulator_OpenENV": ["truncated", "no_mixed_groups"],
-    "Believe-it-or-Not": [],
-    "Chaos-Economy": ["truncated"],
-    "CAS_NLP_MODULE4_GRPO": [],
+    "Believe-it-or-Not": ["apart_at_once"],
+    "Chaos-Economy": ["truncated", "flat"],
+    "CAS_NLP_MODULE4_GRPO": ["flat"],
 }
 """Each repository -> the rules that apply, in the order of the doctor."""
 

@@ -135,3 +135,19 @@ def test_a_row_stands_for_its_completions_not_for_one(tmp_path):
     run = logged(tmp_path, grows, train_batch_size=8, logging_steps=10)
     assert run.window_rows == run.until(10).window_rows == 160
     assert "padded" in [rule.name for rule, _ in findings(run)]
+
+
+def test_a_reward_of_two_for_a_right_answer_has_noise_as_well(tmp_path):
+    falls = [{"rewards/correctness_reward_func/mean": value} for value in (2.0, 1.4, 0.8, 0.4)]
+    assert "learning_rate_high" not in [r.name for r, _ in findings(logged(tmp_path, falls))]
+    many = logged(tmp_path, falls, train_batch_size=64)
+    assert "learning_rate_high" in [r.name for r, _ in findings(many)]
+
+
+def test_a_reward_that_is_never_earned_is_named_and_a_punishment_is_not(tmp_path):
+    row = {"rewards/strict_format/mean": 0.0, "rewards/repetition_penalty/mean": 0.0}
+    rows = [row | {"rewards/accuracy/mean": 0.5 + 0.02 * k} for k in range(20)]
+    assert not findings(logged(tmp_path, rows[:19]))
+    ((rule, seen),) = findings(logged(tmp_path, rows))
+    assert rule.name == "never_earned"
+    assert seen == "train/reward/strict_format: 0 in all 20 iterations"
