@@ -83,8 +83,9 @@ earlier versions. Three things are not known:
 The reader was tested on five runs of TRL 1.16 that were made for it, four of them with a fault, of
 six steps each (`tests/doctor/make_trl_runs.py`). On nine published logs of other people, the doctor
 named 6 of the 19 faults that a person had seen in the numbers before, and gave no false alarm. With
-the two rules that were written after that, and TRL's rewards counted as never earned where all
-entries are 0, it names 14 ([what was tried](../experiments/doctor/README.md#published-runs-of-trl)).
+the two rules that were written after that, and with TRL's rewards counted as never earned where all
+entries are 0, it names 14
+([what was tried](../experiments/doctor/README.md#published-runs-of-trl)).
 
 This page is written by `python docs/troubleshooting.py` from the rules in `r1lit/doctor/`.
 """
