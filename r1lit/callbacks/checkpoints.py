@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import pickle
@@ -26,17 +25,15 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 from safetensors import SafetensorError
-from torch.utils._pytree import tree_leaves
 
 from r1lit.callbacks.base import counted_iterations, finished_iterations, folder_of, run_folder
 from r1lit.callbacks.interruption import Interruption
 from r1lit.errors import check_at_least
-from r1lit.files import beside, naming, put_back, remove, replace_file, replace_json, replace_path
+from r1lit.files import beside, naming, put_back, remove, replace_json, replace_path
 from r1lit.policy.loading import torch_dtype
 from r1lit.protocols import Exports
 
-KEPT_BYTES = 2_000_000_000
-KEPT_SHARE = 0.05
+EXTRA_SHARE = 0.05
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -53,10 +50,9 @@ class IterationCheckpoint(ModelCheckpoint):
     resume is all of it in memory at once (``StreamedCheckpointIO``).
 
     Ctrl-C lets the iteration finish and saves it. SIGTERM does so too if the iteration ends within
-    ``grace_s`` seconds. If it does not, and ``last.ckpt`` is not of the iteration before, a copy
-    that was kept in memory is written. One is kept after iterations that are not saved and take
-    more than half of ``grace_s``, where it has at most ``KEPT_BYTES`` and copying takes at most
-    ``KEPT_SHARE`` of the run's time.
+    ``grace_s`` seconds; if it does not, ``last.ckpt`` stands. So an iteration that takes more than
+    half of ``grace_s`` is saved though it is not due, as long as such saving takes at most
+    ``EXTRA_SHARE`` of the run's time and waits for no rollouts that are generated ahead.
 
     Args:
         dirpath: Where; ``checkpoints`` in the run folder if left out.
@@ -93,9 +89,8 @@ class IterationCheckpoint(ModelCheckpoint):
         self.keep_every_n_iterations = keep_every_n_iterations
         self._due_after_validation = False
         self._lock: FileLock | None = None
-        self._kept: bytes | None = None
-        self._kept_at = self._kept_cost = self._began_at = 0.0
-        self._interruption = Interruption(grace_s, self._save_kept)
+        self._saved_at = self._cost = self._began_at = 0.0
+        self._interruption = Interruption(grace_s)
 
     state_key = pl.Callback.state_key  # ModelCheckpoint's would change with the settings
 
@@ -175,7 +170,6 @@ class IterationCheckpoint(ModelCheckpoint):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Listen to signals from now on."""
         super().on_train_start(trainer, pl_module)
-        self._kept = None
         if not _is_trial(trainer):
             self._interruption.listen(trainer)
 
@@ -213,7 +207,7 @@ class IterationCheckpoint(ModelCheckpoint):
         elif due:
             self._save(trainer, num_finished)
         else:
-            self._keep(trainer)
+            self._save_between(trainer, num_finished)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save if the iteration before this evaluation was due, or a signal came meanwhile."""
@@ -225,7 +219,7 @@ class IterationCheckpoint(ModelCheckpoint):
         if due:
             self._save(trainer, num_finished)
         else:
-            self._keep(trainer)
+            self._save_between(trainer, num_finished)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save nothing more: the last iteration did."""
@@ -234,9 +228,11 @@ class IterationCheckpoint(ModelCheckpoint):
         """Save nothing more: the last iteration did."""
 
     def _save(self, trainer: pl.Trainer, num_finished: int) -> None:
+        started = time.monotonic()
         with self._interruption.saving():
             self._write(trainer, num_finished)
-            self._kept = None
+        self._saved_at = time.monotonic()
+        self._cost = self._saved_at - started
         if self._interruption.heard():
             raise self._interruption.error
 
@@ -261,30 +257,15 @@ class IterationCheckpoint(ModelCheckpoint):
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = str(last)
 
-    def _keep(self, trainer: pl.Trainer) -> None:
-        """Copy the content of a checkpoint of now, on the one rank that could write it alone."""
-        started, module = time.monotonic(), trainer.lightning_module
-        is_long = started - self._began_at > self._interruption.grace_s / 2
-        is_due = is_long and started - self._kept_at >= self._kept_cost / KEPT_SHARE
-        is_sharded = isinstance(trainer.strategy, ModelParallelStrategy)
+    def _save_between(self, trainer: pl.Trainer, num_finished: int) -> None:
+        """Save a long iteration that is not due, if that costs little of the run's time."""
+        now = time.monotonic()
+        is_long = now - self._began_at > self._interruption.grace_s / 2
+        is_cheap = now - self._saved_at >= self._cost / EXTRA_SHARE
         # a checkpoint holds what is generated ahead, and waits for it
-        is_ahead = not getattr(module, "is_fresh", True)
-        if not (trainer.is_global_zero and is_due) or is_sharded or is_ahead:
-            return
-        content = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        tensors = [leaf for leaf in tree_leaves(content) if isinstance(leaf, torch.Tensor)]
-        if sum(tensor.nbytes for tensor in tensors) <= KEPT_BYTES:
-            buffer = io.BytesIO()
-            torch.save(content, buffer)
-            with self._interruption.saving():
-                self._kept = buffer.getvalue()
-        self._kept_at = time.monotonic()
-        self._kept_cost = self._kept_at - started
-
-    def _save_kept(self) -> None:
-        """Write the copy, if there is one; called in another thread than the trainer's."""
-        if self._kept is not None:
-            replace_file(self._last_path(), self._kept)
+        is_ahead = not getattr(trainer.lightning_module, "is_fresh", True)
+        if trainer.strategy.broadcast(is_long and is_cheap and not is_ahead):
+            self._save(trainer, num_finished)
 
     def last_path(self, trainer: pl.Trainer) -> Path | None:
         """Return where ``last.ckpt`` lies or will lie; None if there is no folder for it."""

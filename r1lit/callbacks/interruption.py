@@ -23,21 +23,19 @@ class Interruption:
     """Listens for Ctrl-C and SIGTERM while a fit trains.
 
     After Ctrl-C the iteration is finished; a second one ends it at once. After SIGTERM the
-    iteration has ``grace_s`` seconds. Then ``save_kept`` is called, in another thread, and the main
-    thread raises ``SIGTERMException``. A process that still waits for something ends at
-    ``LIMIT_S``, or that much after a longer grace. More SIGTERMs do nothing: ``timeout`` sends two.
+    iteration has ``grace_s`` seconds. Then the main thread raises ``SIGTERMException``. A process
+    that still waits for something ends at ``LIMIT_S``, or that much after a longer grace. More
+    SIGTERMs do nothing: ``timeout`` sends two.
 
     Before the first iteration there is nothing to save, and both end the run at once; so they do in
     the evaluation before it, in which this does not listen yet.
 
     Args:
         grace_s: seconds that an iteration may still take after SIGTERM.
-        save_kept: writes the newest checkpoint that is in memory.
     """
 
-    def __init__(self, grace_s: float, save_kept: Callable[[], None]) -> None:
+    def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
-        self.save_kept = save_kept
         self.lock = threading.RLock()  # of what is written on disk
         self.is_begun = False
         self._num_ranks = 1
@@ -104,7 +102,6 @@ class Interruption:
                 if self._ended.is_set():
                     return
                 self._is_over = True
-                self.save_kept()
                 main = threading.main_thread().ident
                 assert main is not None
                 signal.pthread_kill(main, signal.SIGTERM)

@@ -161,7 +161,8 @@ class RolloutModule(PolicyModule):
         if not self.num_token_rows:
             return {}
         with self.whole_weights():  # ranks may have unlike numbers of responses
-            values = token_values(self.policy, rollout, self.num_token_rows, sampling.temperature)
+            rows = self.num_token_rows, sampling.temperature, self.micro_batch_tokens
+            values = token_values(self.policy, rollout, *rows)
         return {"tokens": values}
 
     def _roll_out(self, batch: PromptBatch) -> Rollout:

@@ -15,7 +15,7 @@ from torch import Tensor
 from r1lit.batches import Rollout, TokenValues
 from r1lit.modules.sharding import idle_forwards
 from r1lit.modules.updates import micro_batches
-from r1lit.policy import LogProbs, Policy, Responses, evaluating
+from r1lit.policy import LogProbs, Policy, Responses, evaluating, is_packed
 from r1lit.rollout.model_inputs import model_inputs
 
 
@@ -51,21 +51,23 @@ def per_token_BT(
 
 @torch.no_grad()
 def token_values(
-    policy: Policy, rollout: Rollout, num_rows: int, temperature: float
+    policy: Policy, rollout: Rollout, num_rows: int, temperature: float, max_tokens: int
 ) -> TokenValues:
     """Return log-probs and entropies of a rollout's first ``num_rows`` responses.
 
-    They are those of softmax(logits / temperature) under the policy's present weights. A row is
-    computed at a time: a few rows are wanted, to be looked at.
+    They are those of softmax(logits / temperature) under the policy's present weights, computed in
+    micro-batches of up to ``max_tokens``.
     """
     num_rows = min(num_rows, len(rollout.responses))
     logp_BT = torch.zeros_like(rollout.logp_sampler_BT[:num_rows])
     entropy_BT = torch.zeros_like(logp_BT)
+    rows_B = torch.arange(num_rows, device=logp_BT.device)
+    chunks = micro_batches(rollout, rows_B, max_tokens, packed=is_packed(policy), skip=False)
     with evaluating(policy):
-        for row in range(num_rows):
-            length = int(rollout.length_B[row])
-            responses = model_inputs(rollout, torch.tensor([row], device=logp_BT.device))
+        for rows_b in (rows_B[chunk] for chunk in chunks):
+            responses = model_inputs(rollout, rows_b)
             output = policy(responses, LogProbs(temperature=temperature))
-            logp_BT[row, :length] = output.logp_K
-            entropy_BT[row, :length] = output.entropy_K
+            row_K, place_K = responses.mask_BT.nonzero(as_tuple=True)
+            logp_BT[rows_b[row_K], place_K] = output.logp_K
+            entropy_BT[rows_b[row_K], place_K] = output.entropy_K
     return TokenValues(logp_BT=logp_BT, entropy_BT=entropy_BT)

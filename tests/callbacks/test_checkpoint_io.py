@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import resource
@@ -155,10 +156,10 @@ def test_a_disk_without_room_for_a_checkpoint_is_refused_before_the_first_evalua
 
 
 @pytest.mark.parametrize("is_fresh", [True, False])
-def test_a_copy_is_kept_of_what_is_not_saved_unless_it_would_wait_for_rollouts(
+def test_a_long_iteration_is_saved_before_it_is_due_unless_that_waits_for_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fresh: bool
 ) -> None:
-    """The third of four iterations is saved, and the last; of the others copies are made."""
+    """The third of four iterations is due, and the last; the others count as long."""
 
     class Noted(TinyModule):
         def on_save_checkpoint(self, checkpoint: dict) -> None:
@@ -167,8 +168,30 @@ def test_a_copy_is_kept_of_what_is_not_saved_unless_it_would_wait_for_rollouts(
     made: list[int] = []
     module = Noted(num_train=4)
     module.is_fresh = is_fresh
-    monkeypatch.setattr("r1lit.callbacks.checkpoints.KEPT_SHARE", 1e9)
+    monkeypatch.setattr("r1lit.callbacks.checkpoints.EXTRA_SHARE", 1e9)
     callback = IterationCheckpoint(every_n_iterations=3, grace_s=0)
     trainer_of(tmp_path, [callback], limit_val_batches=0).fit(module)
     assert made == ([1, 2, 3, 4] if is_fresh else [3, 4])
-    assert callback._kept is None, "the last one is on the disk"
+
+
+def test_saving_what_is_not_due_takes_a_bounded_share_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock ticks once a reading: a checkpoint takes 1, an iteration with its checks some 4."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)))
+    monkeypatch.setattr("r1lit.callbacks.checkpoints.time", clock)
+    saved = {}
+    for share in (1.0, 0.1):
+        made: list[int] = []
+
+        class Noted(TinyModule):
+            def on_save_checkpoint(self, checkpoint: dict, made: list[int] = made) -> None:
+                made.append(int(self.iteration))
+
+        monkeypatch.setattr("r1lit.callbacks.checkpoints.EXTRA_SHARE", share)
+        callback = IterationCheckpoint(every_n_iterations=100, grace_s=0)
+        trainer_of(tmp_path / str(share), [callback], limit_val_batches=0).fit(Noted(num_train=12))
+        saved[share] = made
+    assert saved[1.0] == list(range(1, 13))
+    assert 3 <= len(saved[0.1]) <= 6 and {1, 12} <= set(saved[0.1])

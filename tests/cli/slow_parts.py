@@ -14,7 +14,7 @@ from r1lit.rewards import RewardFunction
 class SlowFrom(RewardFunction):
     """Takes ``seconds`` at each call from ``call`` on, and says so by a file of its rank.
 
-    Calls before it take a second: a copy is kept of what takes long enough.
+    Calls before it take five seconds, so that a checkpoint of each costs little beside it.
     """
 
     name = "slow"
@@ -36,7 +36,7 @@ class SlowFrom(RewardFunction):
         if len(responses) == 2:  # made up before the first rollout
             return [0.0, 1.0]
         self.calls += 1
-        time.sleep(1.0 if self.calls < self.call < 100 else 0.0)
+        time.sleep(5.0 if self.calls < self.call < 100 else 0.0)
         if self.calls >= self.call and self.rank in (None, own):
             (self.folder / f"slow-{own}").write_text(str(os.getpid()))
             time.sleep(self.seconds)

@@ -35,7 +35,7 @@ def config_of(
     grace_s: float = 1.0,
     **slow: Any,
 ) -> Path:
-    """A run that saves every n iterations, takes a second for two, and long for the third."""
+    """A run that saves every n iterations, takes five seconds for two, and long for the third."""
     rewards = [
         {"class_path": "tiny.DigitShare"},
         {

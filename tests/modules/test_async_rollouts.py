@@ -143,7 +143,7 @@ def test_a_rollout_is_of_the_weights_k_iterations_before(fit, tmp_path: Path, k:
         distance = {}
         for of in {max(0, i - k), i}:
             cli.model.policy.load_state_dict(kept.weights[of])
-            logp_BT = token_values(cli.model.policy, rollout, 16, 1.0).logp_BT
+            logp_BT = token_values(cli.model.policy, rollout, 16, 1.0, 4096).logp_BT
             distance[of] = float((logp_BT - rollout.logp_sampler_BT).abs().max())
         assert distance.pop(max(0, i - k)) < 1e-4
         assert all(other > 1e-2 for other in distance.values()), "others are told apart"
@@ -223,7 +223,7 @@ def test_each_token_is_of_the_weights_that_it_names(fit, tmp_path: Path, k: int)
         assert line["train/staleness/max"] == behind.max()
         for version in rollout.version_BT[rollout.mask_BT].unique().tolist():
             cli.model.policy.load_state_dict(kept.weights[version // UPDATES])
-            logp_BT = token_values(cli.model.policy, rollout, 16, 1.0).logp_BT
+            logp_BT = token_values(cli.model.policy, rollout, 16, 1.0, 4096).logp_BT
             own_BT = rollout.mask_BT & (rollout.version_BT == version)
             assert float((logp_BT - rollout.logp_sampler_BT)[own_BT].abs().max()) < 1e-4
 

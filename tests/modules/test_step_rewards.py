@@ -119,7 +119,7 @@ def test_implicit_rewards_are_beta_times_the_log_ratio(fit, monkeypatch, tmp_pat
         rows = len(made.responses)
         reward_BT = made.extra("process_reward_BT", "this test")
         phi, ref = (
-            token_values(m, made, rows, 1.0).logp_BT
+            token_values(m, made, rows, 1.0, 4096).logp_BT
             for m in (self.process_model, self.process_reference)
         )
         torch.testing.assert_close(reward_BT, 0.5 * (phi - ref), atol=1e-5, rtol=0)
