@@ -6,6 +6,10 @@ Gate 1 primes the search arm and measures its responses. Gate 2 bans giving up a
 makes 15 iterations of RL at two learning rates. A gate that failed stops the pilot with a line that
 says what to change. Finished runs are kept, so the same command continues; after a change delete
 what it concerns under ``runs/real_aha/pilot``.
+
+Shares of right answers are those of problems of six attempts and more, where the claims are made:
+most authors solve a problem of one or two attempts, so easy levels alone would break the upper
+bound. The other numbers of gate 1 are of all problems.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from pathlib import Path
 
 import yaml
 
+from experiments.by_source import evaluated_in
 from experiments.launch import command_line, error_in, in_subprocess, reported
 from experiments.real_aha.reading import Reading, read
 from experiments.real_aha.traces import (
@@ -31,11 +36,11 @@ from experiments.real_aha.traces import (
     wording,
     written,
 )
-from experiments.tables import as_markdown
+from experiments.tables import as_markdown, means_by_problem
 from r1lit.batches import Problem
 from r1lit.device.cpu.machine import has_fast_bfloat16
 from r1lit.files import Record, read_records, write_records
-from r1lit.metrics import mean
+from r1lit.metrics import mean, paired_difference
 from r1lit.metrics.estimates import pass_at_k
 from r1lit.policy import load_tokenizer
 from r1lit.text.prompts import CHAT, prompt_text
@@ -47,6 +52,8 @@ RATES = (3.0e-4, 1.0e-3)
 ITERATIONS = 15
 EDGE = 5
 """Iterations averaged at both ends of a run, since one iteration has 64 responses."""
+LEAST = 6
+"""Attempts that a problem needs for the claims to be about it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +78,9 @@ GATE_1 = {
     "eight_attempts": Bound(low=0.05),
 }
 GATE_2 = {"rise": Bound(low=0.2)}
-GATE_3 = {"accuracy_rise": Bound(low=0.08), "attempts_rise": Bound(low=1e-9)}
+GATE_3 = {"accuracy_rise": Bound(low=0.08), "attempts_rise_low": Bound(low=1e-9)}
+"""``attempts_rise_low`` is the lower end of the 95 % interval over the 48 evaluated problems, so a
+rise counts only if sampling 4 responses to each would hardly make it."""
 MEND = {
     1: "prime longer, or with max_number: 9; change experiments/real_aha/prime.yaml",
     2: "length cannot pay: change the traces before any RL",
@@ -83,12 +92,12 @@ def gate_1(responses: Mapping[str, Sequence[tuple[Reading, bool]]]) -> dict[str,
     """Return the numbers of gate 1.
 
     Args:
-        responses: by problem, each as read and whether it is right; as many of each problem.
+        responses: by the uid of the problem, each as read and whether it is right; as many of each.
     """
     every = [own for group in responses.values() for own in group]
     readings = [reading for reading, _ in every]
-    groups = [[right for _, right in group] for group in responses.values()]
-    k = min(16, *map(len, groups))
+    groups = [[right for _, right in responses[uid]] for uid in responses if is_hard(uid)]
+    k = min([16, *map(len, groups)])
     attempts = sum(own.attempts for own in readings)
     out_of_order = sum(own.skipped + own.repeated for own in readings)
     return {
@@ -108,16 +117,21 @@ def gate_2(free: float, banned: float) -> dict[str, float]:
     return {"pass@1": free, "pass@1_banned": banned, "rise": banned - free}
 
 
-def gate_3(accuracies: Sequence[float], attempts: Sequence[float]) -> dict[str, float]:
-    """Return the numbers of gate 3: the rise from the first iterations to the last ones.
+def gate_3(
+    accuracies: Sequence[float], before: Mapping[str, float], after: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the numbers of gate 3.
 
     Args:
-        accuracies: of training, one an iteration.
-        attempts: mean attempts of a response, one an iteration.
+        accuracies: of training, one an iteration; the last ones less the first.
+        before: mean attempts of a response by problem, evaluated before the first iteration.
+        after: the same after the last iteration.
     """
+    rise = paired_difference([after[uid] for uid in before], list(before.values()))
     return {
-        f"{name}_rise": mean(list(values[-EDGE:])) - mean(list(values[:EDGE]))
-        for name, values in (("accuracy", accuracies), ("attempts", attempts))
+        "accuracy_rise": mean(list(accuracies[-EDGE:])) - mean(list(accuracies[:EDGE])),
+        "attempts_rise": rise.mean,
+        "attempts_rise_low": rise.low,
     }
 
 
@@ -173,15 +187,23 @@ def read_run(path: Path) -> dict[str, list[tuple[Reading, bool]]]:
     return found
 
 
-def by_iteration(path: Path) -> tuple[list[float], list[float]]:
-    """Return accuracy and mean attempts of each training rollout of a run."""
-    rows: dict[int, list[Record]] = {}
+def accuracies_of(path: Path) -> list[float]:
+    """Return the accuracy of each training rollout of a run, from its ``responses.jsonl``."""
+    rows: dict[int, list[float]] = {}
     for row in read_records(path):
         if row["split"] == "train":
-            rows.setdefault(row["iteration"], []).append(row)
-    own = [rows[i] for i in sorted(rows)]
-    accuracies = [mean([float(row["status"] == "right") for row in group]) for group in own]
-    return accuracies, [mean([reading_of(row).attempts for row in group]) for group in own]
+            rows.setdefault(row["iteration"], []).append(float(row["status"] == "right"))
+    return [mean(rows[i]) for i in sorted(rows)]
+
+
+def attempts_of(rows: Sequence[Record]) -> dict[str, float]:
+    """Return the mean attempts of the responses to each problem, by uid."""
+    return means_by_problem(rows, lambda row: reading_of(row).attempts)
+
+
+def is_hard(uid: str) -> bool:
+    """Return whether the claims are about a problem: it needs six attempts or more."""
+    return int(uid.rpartition("-")[2]) >= LEAST
 
 
 def reading_of(row: Record) -> Reading:
@@ -262,11 +284,13 @@ def measure_3(model: str) -> dict[str, float]:
                     "optimizer": {"init_args": {"lr": rate}},
                 }
             },
-            "data": {"init_args": {"num_iterations": ITERATIONS, "validation": None}},
-            "trainer": {"limit_val_batches": 0},
+            "data": {"init_args": {"num_iterations": ITERATIONS}},
+            "trainer": {"val_check_interval": ITERATIONS},  # and before the first
         }
         run(folder, "fit", "rl.yaml", changes, "policy")
-        numbers = gate_3(*by_iteration(folder / "responses.jsonl"))
+        evaluated = evaluated_in(folder)
+        before, after = (attempts_of(evaluated[i]) for i in (min(evaluated), max(evaluated)))
+        numbers = gate_3(accuracies_of(folder / "responses.jsonl"), before, after)
         found.append({"lr": rate, **numbers})
     passing = [own for own in found if not failures(own, GATE_3)]
     best = max(passing or found, key=lambda own: own["accuracy_rise"])
