@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from experiments.real_aha.traces import FILLER, Arm
 from r1lit.verifiers.countdown import decide_expression
@@ -28,6 +29,7 @@ FORMS: dict[Arm, re.Pattern[str]] = {
     "filler": re.compile(rf"{WORDS}(?: {WORDS})*{ENDS}"),
     "direct": re.compile(CHECKED),
     "wrong": re.compile(SEARCH + ENDS),
+    "solved": re.compile(SEARCH + ENDS),
 }
 _STEP = re.compile(r"(\d+)([-+*])(\d+)=(\d+)(?:,(\d+) left:)?")
 _CHAIN = re.compile(rf"Check: ({EXPRESSION}(?:={EXPRESSION})+)")
@@ -42,6 +44,8 @@ class Reading:
     ``skipped`` are attempts out of the author's order that are new; ``repeated`` were made before,
     in this response or in the user's turn. ``wrong`` of ``computations`` have a false result or
     numbers that are not there. ``checks_failed`` are checks whose value is not the target.
+    ``false_hits`` are attempts just before a check that give the target by a false result;
+    ``false_hits_found`` those whose check fails.
     """
 
     attempts: int = 0
@@ -51,6 +55,8 @@ class Reading:
     wrong: int = 0
     checks: int = 0
     checks_failed: int = 0
+    false_hits: int = 0
+    false_hits_found: int = 0
     well_formed: bool = False
     gave_up: bool = False
     answered: bool = False
@@ -80,16 +86,28 @@ def read(
     (2, 1, 1, 3, True)
     """
     search = places(tuple(numbers))
-    body, *checks = re.split(r"(?=Check:)", text)
+    parts = re.split(r"(?=Check:)", text)
     found = Reading(
         well_formed=FORMS[arm].fullmatch(text) is not None,
         gave_up="give up" in text,
         answered=re.search(r"<answer>[^<]*</answer>", text) is not None,
     )
-    _read_search(body, search, start, found)
-    for check in checks:
-        _read_check(check, target, found)
+    _read_search("".join(_CHAIN.sub("", part) for part in parts), search, start, found)
+    for before, check in pairwise(parts):
+        failed = _read_check(check, target, found)
+        if _is_false_hit(_CHAIN.sub("", before), target):
+            found.false_hits += 1
+            found.false_hits_found += failed
     return found
+
+
+def _is_false_hit(searched: str, target: int) -> bool:
+    """Return whether the last attempt of a search gives the target by a false result."""
+    steps = [match for match in _STEP.finditer(searched) if not match[5]]
+    if not steps or int(steps[-1][4]) != target:
+        return False
+    last = steps[-1]
+    return _value(int(last[1]), last[2], int(last[3])) != target
 
 
 def _read_search(body: str, search: Sequence[Place], start: int, found: Reading) -> None:
@@ -138,16 +156,18 @@ def _value(a: int, sign: str, b: int) -> int:
     return a + b if sign == "+" else a - b if sign == "-" else a * b
 
 
-def _read_check(check: str, target: int, found: Reading) -> None:
-    """Count a check; each side after the first is a computation."""
+def _read_check(check: str, target: int, found: Reading) -> bool:
+    """Count a check, each side after the first as a computation; return whether it fails."""
     found.checks += 1
     chain = _CHAIN.match(check)
     if chain is None:
-        return
+        return False
     values = [_value_of(side) for side in chain[1].split("=")]
     found.computations += len(values) - 1
     found.wrong += sum(value != values[0] or value is None for value in values[1:])
-    found.checks_failed += values[-1] != str(target)
+    failed = values[-1] != str(target)
+    found.checks_failed += failed
+    return failed
 
 
 def _value_of(side: str) -> str | None:

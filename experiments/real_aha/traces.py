@@ -15,10 +15,10 @@ problems use the corpus split alone, so no number set is both in a document and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count, cycle, islice
+from itertools import combinations_with_replacement, count, cycle, islice
 from statistics import mean, median
 from typing import Literal, get_args
 
@@ -54,6 +54,8 @@ GO_ON = (0.825, 0.675)
 
 It is wider than the small world's (11, 9), so that gate 1 has room for what sampling adds
 (`experiments.real_aha.authors`)."""
+UNSEEN = range(MAX_NUMBER + 1, 21)
+"""Numbers of `UnseenNumbers`."""
 GIVE_UP = " I"
 """The token that begins giving up, and nothing else in a trace: what a ban at decoding names."""
 SO_FAR = "\nSo far: "
@@ -61,7 +63,7 @@ ARITHMETIC = "Arithmetic: "
 ARITHMETIC_SHARE = 0.1
 FACTS_PER_LINE = 12
 FILLER = "we look at all of the numbers and think about what they could make here and then"
-Arm = Literal["search", "filler", "direct", "wrong"]
+Arm = Literal["search", "filler", "direct", "wrong", "solved"]
 Count = Callable[[str], int]
 
 
@@ -126,7 +128,7 @@ class Searches(ProblemSource):
             ValueError: if a level has too few.
         """
         levels: dict[str, list[SearchProblem]] = {}
-        for found in search_problems(self.split, self.num_numbers, self.seed):
+        for found in self.searches():
             if self._fits(found):
                 levels.setdefault(level_of(found.attempts), []).append(found)
         most = min(map(len, levels.values()), default=0) * len(levels)
@@ -145,9 +147,37 @@ class Searches(ProblemSource):
             for i in range(self.num_problems)
         ]
 
+    def searches(self) -> Iterable[SearchProblem]:
+        """Return every search of the split, of any level."""
+        return search_problems(self.split, self.num_numbers, self.seed)
+
     def _fits(self, found: SearchProblem) -> bool:
         is_small = max(found.numbers) <= self.max_number
         return is_small and self.min_attempts <= found.attempts <= self.max_attempts
+
+
+class UnseenNumbers(Searches):
+    """Searches with three numbers from 13 to 20, which stand in no document and in no RL problem.
+
+    Results are to 99 as everywhere, so products are rarer and searches shorter.
+
+    Args:
+        num_problems: how many; all levels share them alike.
+        seed: of the sample, and of the order of each problem's numbers.
+        min_attempts: leaves out problems that need fewer.
+    """
+
+    def __init__(self, num_problems: int, seed: int = 0, min_attempts: int = 1) -> None:
+        super().__init__("held_out", num_problems, seed, min_attempts, max_number=UNSEEN[-1])
+
+    def searches(self) -> Iterable[SearchProblem]:
+        """Yield every search of such numbers, each set in one random order."""
+        for numbers in combinations_with_replacement(UNSEEN, 3):
+            order = generator(self.seed, "real_aha unseen", *numbers).permutation(3)
+            shown = tuple(numbers[i] for i in order)
+            for target, attempts in needed_attempts(places(shown)).items():
+                if target >= MIN_TARGET and target not in numbers:
+                    yield SearchProblem(numbers=shown, target=target, attempts=attempts)
 
 
 def problem_of(found: SearchProblem) -> Problem:
@@ -244,7 +274,7 @@ def trace(rng: np.random.Generator, sets: Sequence[tuple[int, ...]], arm: Arm) -
     least = continues + 1 + (arm == "wrong")
     numbers, search, target, needed = draw(rng, sets, least)
     start = int(rng.integers(1, needed - (arm == "wrong"))) if continues else 0
-    stop = stops_at(rng, start, needed)
+    stop = needed if arm == "solved" else stops_at(rng, start, needed)
     at = needed - 1  # of what is answered; None gave up
     solved = stop == needed
     if arm == "direct":
@@ -346,7 +376,7 @@ class PrimingDocuments(DocumentSource):
     Args:
         arm: ``search``; ``filler`` of the same length in place of the search; ``direct``, the
             solution alone; ``wrong``, searches cut before the solution, with the nearest attempt
-            as the answer.
+            as the answer; ``solved``, searches whose authors never give up.
         num_tokens: of responses, each with its end-of-sequence token; about.
         num_documents: the most documents, if that is fewer.
         seed: of every document.

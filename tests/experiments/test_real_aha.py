@@ -68,7 +68,7 @@ def test_a_search_is_written_as_worked_by_hand():
     assert traces.answered(places(NUMBERS)[2]) == "Check: 9*(4+3)=9*7=63.\n<answer>9*(4+3)</answer>"
 
 
-@pytest.mark.parametrize("arm", ["search", "wrong", "direct"])
+@pytest.mark.parametrize("arm", ["search", "wrong", "direct", "solved"])
 def test_every_trace_is_clean_and_exact(arm):
     for own in own_traces(arm):
         assert max(own.numbers) <= 12 and tuple(sorted(own.numbers)) in SETS
@@ -117,6 +117,49 @@ def test_authors_give_up_early_yet_some_make_eight_attempts():
 def test_each_fault_is_read(text, says):
     found = read(text, NUMBERS, TARGET)
     assert {name: getattr(found, name) for name in says} == says
+
+
+def test_a_search_after_a_check_that_failed_is_read_on():
+    text = "9*8=63. Check: 9*8=9*8=72. 4-3=1,9 left:9+1=10. I give up."
+    found = read(text, NUMBERS, TARGET)
+    assert (found.attempts, found.checks, found.checks_failed) == (2, 1, 1)
+    assert found.order[-1] == 3, "4-3 opens the fourth attempt"
+
+
+@pytest.mark.parametrize(
+    ("text", "hits", "found"),
+    [
+        ("4+3=7,9 left:9+7=63. Check: 9+(4+3)=9+7=16.\n<answer>9+(4+3)</answer>", 1, 1),
+        ("4+3=7,9 left:9+7=63. Check: 9+(4+3)=9+7=63.\n<answer>9+(4+3)</answer>", 1, 0),
+        (f"{FIRST_SIX}. {traces.answered(places(NUMBERS)[2])}", 0, 0),
+        ("4+3=7,9 left:9+7=63,9-7=2. Check: 9-(4+3)=9-7=2.", 0, 0),
+        ("4+3=7,9 left:9+7=63. I give up.", 0, 0),
+        ("Check: 9*(4+3)=9*7=62.", 0, 0),
+    ],
+)  # fmt: skip
+def test_a_false_hit_is_found_by_a_check_that_fails(text, hits, found):
+    own = read(text, NUMBERS, TARGET)
+    assert (own.false_hits, own.false_hits_found) == (hits, found)
+
+
+def test_who_never_gives_up_solves_every_problem():
+    own = own_traces("solved")
+    assert all("<answer>" in trace.ending and trace.own for trace in own)
+    assert max(trace.own.count("=") for trace in own) > 20
+
+
+def test_unseen_numbers_stand_in_no_other_problem():
+    problems = traces.UnseenNumbers(24, min_attempts=6).problems()
+    assert len({p.uid for p in problems}) == 24
+    for problem in problems:
+        numbers = tuple(problem.meta["numbers"])
+        assert all(13 <= n <= 20 for n in numbers) and 6 <= problem.meta["attempts"] <= 23
+        results = [place.attempt.second.result for place in places(numbers)]
+        assert results.index(problem.meta["target"]) + 1 == problem.meta["attempts"]
+        right = CountdownVerifier().verify(f"<answer>{problem.answer}</answer>", problem)
+        assert right.status == "right"
+    with pytest.raises(ValueError, match="num_problems: 1000 is more than"):
+        traces.UnseenNumbers(1000).problems()
 
 
 @pytest.mark.parametrize(
