@@ -123,7 +123,7 @@ def evaluation_of(folder: Path) -> Record | None:
         return None
     rows = read_records(folder / "responses.jsonl")
     hard, easy = ([row for row in rows if is_hard(row["uid"]) is side] for side in (True, False))
-    groups = by_problem(hard)
+    groups = dict(sorted(by_problem(hard).items()))  # lines stand in the order of their ends
     graded = [[Graded.read(row) for row in own] for own in groups.values()]
     whole = accuracy(graded)
     rights = [sum(own.right for own in group) for group in graded]
@@ -136,7 +136,7 @@ def evaluation_of(folder: Path) -> Record | None:
         "easy_accuracy": mean([float(row["status"] == "right") for row in easy]),
         "pass_at_k": {k: own["value"] for k, own in whole["pass_at_k"].items()},
         "cons_at_k": {k: own["value"] for k, own in whole["cons_at_k"].items()},
-        "shown": [[row["question"], row["response"]] for row in first],
+        "shown": {row["question"]: row["response"] for row in first},
     }
 
 
@@ -255,7 +255,7 @@ def elsewhere_table(records: Sequence[Record]) -> str:
 
 
 def shown_responses(search: Sequence[Record]) -> str:
-    """Return the first response to each of the first ten problems, before and after."""
+    """Return the first response to each of the first ten problems by uid, before and after."""
     own = next((r for r in search if r["before"]), None)
     if own is None:
         return f"Responses: {NONE}."
@@ -263,8 +263,8 @@ def shown_responses(search: Sequence[Record]) -> str:
         f"First response to each of the first {len(own['before']['shown'])} problems of six"
         f" attempts and more, seed {own['seed']}:"
     ]
-    pairs = zip(own["before"]["shown"], own["after"]["shown"], strict=True)
-    for (asked, before), (_, after) in pairs:
+    for asked, before in own["before"]["shown"].items():
+        after = own["after"]["shown"][asked]
         lines.append(f"- {asked}\n  - primed: {quoted(before)}\n  - RL: {quoted(after)}")
     return "\n".join(lines)
 

@@ -13,10 +13,14 @@ from transformers import AutoConfig
 
 from experiments.__main__ import main
 from experiments.compose import merge
-from experiments.real_aha import claims, report
+from experiments.real_aha import authors, claims, pilot, report
 from experiments.real_aha.compute import EqualCompute
-from r1lit.files import read_records
+from experiments.real_aha.traces import Searches
+from r1lit.evaluation.records import response_record
+from r1lit.files import read_records, write_records
 from r1lit.policy.flops import Shape, training_flops
+from r1lit.problems import Problem, Response
+from r1lit.verifiers.countdown import CountdownVerifier
 
 SPREAD = (-0.02, 0.0, 0.02)
 """What seeds 1, 2, 3 add to a rise; 4.3 standard errors of these three are 0.05."""
@@ -30,7 +34,7 @@ def evaluation(accuracy: float, attempts: float, tokens: float = 60.0) -> dict[s
         "num_problems": 24, "num_samples": 16, "mixed_groups": 0.7, "easy_accuracy": 0.6,
         "pass_at_k": {str(k): 1 - (1 - accuracy) ** k for k in range(1, 17)},
         "cons_at_k": {str(k): accuracy for k in range(1, 17)},
-        "shown": [["Using 3, 4 and 9, make 63.", "9*7=63. I give up."]],
+        "shown": {"Using 3, 4 and 9, make 63.": "9*7=63. I give up."},
     }  # fmt: skip
 
 
@@ -122,6 +126,37 @@ def test_the_primed_policy_gets_as_many_responses_as_the_trained_ones_tokens_pay
     assert report.best_of(own)[0] == 1
     own["after"]["tokens"] = 6000.0
     assert report.best_of(own)[0] == 16, "no more than there are"
+
+
+def rows_by_authors(problems: list[Problem]) -> list[dict[str, Any]]:
+    """Return four responses to each problem by the documents' authors, as an evaluation's lines."""
+    rows = []
+    for problem in problems:
+        for sample in range(4):
+            text = authors.response(problem, 0, sample)
+            verdict = CountdownVerifier().verify(text, problem)
+            rows.append(response_record(Response(
+                text=text, problem=problem, verdict=verdict, num_tokens=len(text), finished=True,
+            ), sample))  # fmt: skip
+    return rows
+
+
+def test_an_evaluation_is_read_whatever_the_order_of_its_lines(tmp_path: Path):
+    made = rows_by_authors(Searches("held_out", 24).problems())
+    found = []
+    for name, rows in (("one", made), ("other", made[::-1])):
+        write_records(tmp_path / name / "responses.jsonl", rows)
+        assert report.evaluation_of(tmp_path / name) is None, "not finished"
+        (tmp_path / name / "report.json").write_text("{}")
+        found.append(report.evaluation_of(tmp_path / name))
+    assert found[0] == found[1] and found[0]["num_problems"] == 12
+    hard = sorted(
+        {row["uid"]: row["question"] for row in made if pilot.is_hard(row["uid"])}.items()
+    )
+    assert list(found[0]["shown"]) == [question for _, question in hard[:10]]
+    right = [row["value"] for row in made if pilot.is_hard(row["uid"])]
+    assert found[0]["accuracy"] == found[0]["pass_at_k"]["1"] == sum(right) / len(right)
+    assert found[0]["wrong_computations"] == found[0]["repeated"] == 0.0
 
 
 def test_other_tasks_are_compared_by_seed():
@@ -218,8 +253,8 @@ def test_the_page_of_a_tiny_run(tmp_path: Path, monkeypatch, capsys):
     search, sft = records["search"], records["sft"]
     assert search["after"]["num_problems"] == 4 and search["after"]["num_samples"] == 2
     assert [e["iteration"] for e in search["evaluations"]] == [0, 1, 2]
-    document = training_flops(Shape.of(AutoConfig.from_pretrained(MINI)), [400])
-    assert 0 < search["flops"] <= sft["flops"] < search["flops"] + document
+    longest = training_flops(Shape.of(AutoConfig.from_pretrained(MINI)), [1024])  # max_seq_len
+    assert 0 < search["flops"] <= sft["flops"] < search["flops"] + longest
     assert sft["before"] == search["before"] and sft["evaluations"] == []
     kept = read_records(tmp_path / "runs/seed-0/search/rl_evaluation/responses.jsonl")
     hard = [row for row in kept if int(row["uid"].split("-")[-1]) >= 6]
