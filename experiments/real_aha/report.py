@@ -100,8 +100,11 @@ def flops_of(run: Path) -> float | None:
 
 
 def score_of(folder: Path, task: str) -> float | None:
-    """Return pass@1 of an evaluation on another task; a suite has a folder of its own."""
-    for path in (folder / "report.json", folder / task / "report.json"):
+    """Return pass@1 of an evaluation on another task; a suite has a folder of its own.
+
+    The report above it is the table of all suites.
+    """
+    for path in (folder / task / "report.json", folder / "report.json"):
         if path.exists():
             return float(json.loads(path.read_text())["pass_at_1"]["value"])
     return None

@@ -17,7 +17,7 @@ from experiments.real_aha import authors, claims, pilot, report
 from experiments.real_aha.compute import EqualCompute
 from experiments.real_aha.traces import Searches
 from r1lit.evaluation.records import response_record
-from r1lit.files import read_records, write_records
+from r1lit.files import read_records, replace_json, write_records
 from r1lit.policy.flops import Shape, training_flops
 from r1lit.problems import Problem, Response
 from r1lit.verifiers.countdown import CountdownVerifier
@@ -157,6 +157,14 @@ def test_an_evaluation_is_read_whatever_the_order_of_its_lines(tmp_path: Path):
     right = [row["value"] for row in made if pilot.is_hard(row["uid"])]
     assert found[0]["accuracy"] == found[0]["pass_at_k"]["1"] == sum(right) / len(right)
     assert found[0]["wrong_computations"] == found[0]["repeated"] == 0.0
+
+
+def test_a_suites_score_is_read_from_its_own_folder(tmp_path: Path):
+    assert report.score_of(tmp_path, "mmlu") is None
+    (tmp_path / "report.json").write_text(json.dumps({"suites": ["mmlu"]}))  # the table of suites
+    own = {"pass_at_1": {"value": 0.25}}
+    replace_json(tmp_path / "mmlu" / "report.json", own)
+    assert report.score_of(tmp_path, "mmlu") == 0.25
 
 
 def test_other_tasks_are_compared_by_seed():
