@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,11 @@ from r1lit.verifiers import Grader
 
 OWN = Sampling(temperature=0.6, top_p=0.95, max_tokens=1024)
 """Sampling of a model without a run: DeepSeek-R1's in evaluation, and shorter."""
+
+SMALL = 20_000_000
+"""Parameters up to which one thread decodes a row as fast as several on a CPU.
+
+Several wait for each other at every product: slow where other work keeps the cores busy."""
 
 OnText = Callable[[str, bool], bool]
 """Takes a piece of text and whether it is thinking; returns whether the reply goes on."""
@@ -69,12 +75,15 @@ class Speaker:
         self.prompts = self._prompts(template)
         self.sampling = self._sampling(changes or {})
         self.ids_of("Hello")  # an unknown template is named before the weights are loaded
+        policy = load_policy(source).eval().to(self.device)
+        is_small = sum(weight.numel() for weight in policy.parameters()) <= SMALL
+        self.one_thread = is_small and self.device.type == "cpu"
         self.engine = StreamingEngine()
         self.engine.bind(
             ModelSpec(
                 name=name,
                 tokenizer=self.tokenizer,
-                policy=load_policy(source).eval().to(self.device),
+                policy=policy,
                 turn_end=self.prompts.turn_end(self.tokenizer),
             )
         )
@@ -150,7 +159,8 @@ class Speaker:
         request = Request(prompt=ids, samples=(0,), sampling=sampling, seed=seed)
         thinking = Thinking(self.last_prompt)
         start = time.perf_counter()
-        completion = self.engine.reply(request, lambda text: on_text(text, thinking.add(text)))
+        with one_thread() if self.one_thread else nullcontext():
+            completion = self.engine.reply(request, lambda text: on_text(text, thinking.add(text)))
         (text,) = texts_of([completion], self.tokenizer)
         self.turns += [asked, {"role": "assistant", "content": text}]
         return Reply(
@@ -180,6 +190,17 @@ class Speaker:
     def forget(self) -> None:
         """Forget the conversation."""
         self.turns = []
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread for the while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Thinking:

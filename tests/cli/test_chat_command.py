@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from tiny import ROOT, grpo_config, model, save_policy, save_policy_that_ends
@@ -24,7 +25,7 @@ from transformers import AutoTokenizer
 
 from r1lit.cli.chat import main, shown
 from r1lit.cli.columns import Columns
-from r1lit.cli.speaker import Thinking
+from r1lit.cli.speaker import Speaker, Thinking
 from r1lit.cli.trained import policy_of, run_of, trained
 from r1lit.policy import load_policy
 from r1lit.rollout import InProcessEngine, ModelSpec, Request, Sampling, texts_of
@@ -202,6 +203,21 @@ def test_pieces_are_the_whole_text(policy):
         tokenizer(text, add_special_tokens=False)["input_ids"], skip_special_tokens=True
     )
     assert sum(map(bool, pieces)) > 5
+
+
+@pytest.mark.parametrize(("most", "threads"), [(20_000_000, 1), (10, 2)])
+def test_a_small_policy_replies_on_one_thread(policy, monkeypatch, most, threads):
+    monkeypatch.setattr("r1lit.cli.speaker.SMALL", most)
+    speaker = Speaker("x", str(policy), None)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        seen = set[int]()
+        sampling = Sampling(max_tokens=5)
+        speaker.reply("1", None, sampling, 0, lambda *_: not seen.add(torch.get_num_threads()))
+        assert seen == {threads} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_reply_ends_where_the_reader_ends_it(policy):
