@@ -435,7 +435,23 @@ def check_validation(config: Any) -> None:
         trainer.val_check_interval = num_iterations
 
 
-def run_command(args: Sequence[str]) -> R1CLI:
+class ParsedCLI(R1CLI):
+    """A command whose keys are parsed, each checked against its type, and that goes no further."""
+
+    def _set_seed(self) -> None:
+        """Draw nothing."""
+
+    def before_instantiate_classes(self) -> None:
+        """Ask nothing of this machine."""
+
+    def instantiate_classes(self) -> None:
+        """Make nothing."""
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run nothing."""
+
+
+def run_command(args: Sequence[str], kind: type[R1CLI] = R1CLI) -> R1CLI:
     """Run one command whose configurations are composed.
 
     Raises:
@@ -449,7 +465,7 @@ def run_command(args: Sequence[str]) -> R1CLI:
         if _is_worth_printing not in logger.filters:
             logger.addFilter(_is_worth_printing)
     try:
-        return R1CLI(
+        return kind(
             args[0],
             subclass_mode_model=True,
             subclass_mode_data=True,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from r1lit.cli import hub_is_out_of_reach
 from r1lit.cli.composition import as_mapping, compose, merge
-from r1lit.errors import check_above, check_at_least
+from r1lit.errors import check_above, check_at_least, did_you_mean
 from r1lit.files import read_records
 
 if TYPE_CHECKING:
@@ -65,16 +67,20 @@ NEEDS_NO_MEASURING = ("EvaluateFirst", "IterationCheckpoint", "ExportHuggingFace
 
 def main(args: Sequence[str] | None = None) -> int:
     """Print the forecast; return 1 if it does not fit the GPU, else 0."""
+    if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # or each file is requested six times
     parser = parser_of_plan()
     given, rest = parser.parse_known_args(args)
     for key in ("measure", "mean_tokens", "prompt_tokens", "iterations", "gpus"):
         check_at_least(key, getattr(given, key), 1)
     for key in ("mfu", "mbu", "price"):
         check_above(key, getattr(given, key), 0)
-    config = in_full(as_mapping(compose(["fit", *rest])))
+    composed = compose(["fit", *rest])
+    config = in_full(as_mapping(composed))
     missing = [key for key in ("model", "data") if key not in config]
     if missing:
         raise ValueError(f"{', '.join(missing)}: not given; name a configuration by -c")
+    refuse_wrong_keys(composed, parser)
     print(f"A forecast, not a measurement{': nothing is trained' if not given.measure else ''}.")
     lines, fits = forecast(config, given)
     for line in lines:
@@ -83,6 +89,20 @@ def main(args: Sequence[str] | None = None) -> int:
         for line in measured(config, given.measure, given.iterations):
             print(line)
     return 0 if fits else 1
+
+
+def refuse_wrong_keys(composed: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """Raise a ValueError for the first key that is neither the plan's nor ``r1lit fit``'s."""
+    from r1lit.cli.command import ParsedCLI, run_command
+
+    try:
+        run_command(composed, ParsedCLI)
+    except ValueError as error:
+        key, _, words = str(error).partition(": ")
+        meant = did_you_mean(key, [action.dest for action in parser._actions])
+        if meant and words.startswith("there is no such key"):
+            raise ValueError(f"{key}: there is no such key{meant}") from None
+        raise
 
 
 def parser_of_plan() -> argparse.ArgumentParser:
@@ -146,7 +166,6 @@ def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
     """
     import torch
 
-    from r1lit.cli import hub_is_out_of_reach
     from r1lit.modules.memory_plan import (
         GB,
         USABLE_SHARE,
@@ -160,10 +179,6 @@ def forecast(config: Config, given: Any) -> tuple[list[str], bool]:
     from r1lit.policy import load_config
     from r1lit.policy.source import ModelSource, settings_of
 
-    if "huggingface_hub" not in sys.modules and hub_is_out_of_reach():
-        import os
-
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     config = with_counts(config, given.iterations, given.gpus)
     arguments = (config["model"] or {}).get("init_args") or {}
     source = ModelSource(**settings_of(arguments.get("policy")) or {"path": ""})

@@ -76,6 +76,9 @@ def test_what_does_not_fit_is_said_and_is_the_exit_status(on_gpu, capsys):
         (["--model.policy", "/none"], "policy: the directory '/none' does not exist"),
         (["--measure", "0"], "measure: 0 is not at least 1"),
         (["--mfu", "0"], "mfu: 0.0 is not above 0"),
+        (["--mesure", "3"], "mesure: there is no such key; did you mean measure?"),
+        (["--data.numiterations", "3"], "data.numiterations: R1DataModule has no such key"),
+        (["--model.samplin.max_tokens", "3"], "did you mean sampling.max_tokens?"),
     ],
 )
 def test_mistakes_are_one_line(args, words, on_gpu):
@@ -112,8 +115,9 @@ def test_iterations_are_measured(tmp_path, policy, capsys, monkeypatch):
     assert "peak memory of the process" in out and "tokens on average, of at most 8" in out
     assert not (tmp_path / "run").exists()
     for reward, message in (
-        ("tiny.None", r"^model\.rewards\.class_path: 'tiny\.None' cannot be imported"),
-        ("os.getcwd", r"^measure: the 2 iterations failed: .*getcwd"),
+        ("tiny.None", r"^model\.rewards: tiny\.None does not exist"),
+        ("os.getcwd", r"^model\.rewards: the init_args of 'os\.getcwd' do not fit"),
+        ("builtins.len", r"^measure: the 2 iterations failed: .*len"),
     ):
         bad = grpo_config(tmp_path / "bad", policy, model(rewards=[{"class_path": reward}]))
         with pytest.raises(ValueError, match=message):
