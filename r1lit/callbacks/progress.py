@@ -246,6 +246,11 @@ def _num_iterations(trainer: pl.Trainer) -> float:
     return trainer.num_training_batches * (math.inf if epochs in (None, -1) else epochs)
 
 
+def iterations(count: int) -> str:
+    """Return a number of iterations in words."""
+    return f"{count} iteration{'s' * (count != 1)}"
+
+
 def as_clock(seconds: float) -> str:
     """Return ``3:10`` or ``2:03:10``.
 
@@ -357,16 +362,17 @@ class LastLines(Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print where the results are."""
         finished = finished_iterations(trainer, pl_module)
-        summary = f"Finished after {finished} iterations"
+        summary = f"Finished after {iterations(finished)}"
         if not self._trained:
-            summary = f"Nothing to train, {finished} iterations were made before"
+            were = "was" if finished == 1 else "were"
+            summary = f"Nothing to train, {iterations(finished)} {were} made before"
         data = trainer.datamodule  # type: ignore[attr-defined]
         in_epochs = not isinstance(data, CountsIterations) or data.num_iterations is None
         key = "trainer.max_epochs" if in_epochs else "data.num_iterations"
         go_on = MORE.format(key)
         total, stopped = _num_iterations(trainer), stopped_by(trainer)
         if self._trained and stopped is not None and finished < total:
-            summary = f"Stopped by {stopped} after {finished} iterations"
+            summary = f"Stopped by {stopped} after {iterations(finished)}"
             if not math.isinf(total):
                 summary += f" of {int(total)}"
             go_on = f"to go on: change {stopped} and add --ckpt_path last"
@@ -395,7 +401,7 @@ class LastLines(Callback):
             go_on = "no checkpoint was saved: the same command with --ckpt_path last begins again"
         else:
             go_on = "continue from its last checkpoint: the same command with --ckpt_path last"
-        self._print(trainer, f"{how} after {finished} iterations", go_on)
+        self._print(trainer, f"{how} after {iterations(finished)}", go_on)
 
     def _print(self, trainer: pl.Trainer, summary: str, go_on: str) -> None:
         folder = run_folder(trainer)

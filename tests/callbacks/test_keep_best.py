@@ -111,7 +111,7 @@ def test_a_run_out_of_time_says_so(fit, capsys):
 def test_a_trial_says_that_it_was_one(fit, capsys):
     fit(options=("--trainer.fast_dev_run", "true"))
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "Finished after 1 iterations of a trial; it has no run folder"
+    assert last == "Finished after 1 iteration of a trial; it has no run folder"
 
 
 @pytest.mark.long
