@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from tiny import ROOT, data, grpo_config, metrics
 
 from r1lit.callbacks import KeepBest
+from r1lit.callbacks.progress import iterations
 from r1lit.cli import main
 
 
@@ -94,7 +95,7 @@ def test_early_stopping_looks_at_held_out_numbers_alone(fit, capsys):
     made = len(metrics(run))
     assert 0 < made < 5
     err = capsys.readouterr().err
-    assert f"Stopped by EarlyStopping after {made} iterations of 5: {run}" in err
+    assert f"Stopped by EarlyStopping after {iterations(made)} of 5: {run}" in err
     assert "to go on: change EarlyStopping and add --ckpt_path last" in err
 
 
@@ -103,7 +104,7 @@ def test_a_run_out_of_time_says_so(fit, capsys):
     run = fit(iterations=400, options=("--trainer.max_time", "00:00:00:01"))
     err = capsys.readouterr().err
     made = len(metrics(run))
-    assert f"Stopped by trainer.max_time after {made} iterations of 400: {run}" in err
+    assert f"Stopped by trainer.max_time after {iterations(made)} of 400: {run}" in err
     assert "to go on: change trainer.max_time and add --ckpt_path last" in err
 
 
