@@ -14,7 +14,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate
@@ -29,7 +28,7 @@ from r1lit.modules.checkpoint_checks import (
     prepare_refreshed_reference,
     skip_frozen_weights,
 )
-from r1lit.modules.device_settings import DeviceSettings
+from r1lit.modules.device_settings import DeviceSettings, check_precision
 from r1lit.modules.schedules import CosineOverRun, updates_of_run
 from r1lit.modules.sharding import (
     check_optimizers,
@@ -333,30 +332,6 @@ class PolicyModule(LightningModule):
             return float(count)
         own = count.float().to(self.device)  # NCCL reduces no tensor of the CPU
         return float(self.trainer.strategy.reduce(own, reduce_op="mean"))
-
-
-def check_precision(precision: str, device: torch.device) -> None:
-    """Warn of ``bf16-mixed`` on a device that has no instructions for bfloat16.
-
-    These are Intel's laptops, AMD's before Zen 4, and GPUs below compute capability 8.0.
-
-    Raises:
-        ValueError: if the precision is none that updates and rollouts have.
-    """
-    if precision not in ("32-true", "bf16-mixed"):
-        instead = "for weights in bfloat16 keep 32-true and set the model's dtype: bfloat16"
-        if precision == "16-mixed":
-            instead = (
-                "float16 needs scaled losses, which updates do not have; a GPU without bfloat16"
-                " (compute capability below 8.0) trains in 32-true"
-            )
-        raise ValueError(f"precision: {precision!r} is not 32-true or bf16-mixed; {instead}")
-    if precision == "bf16-mixed" and not backend(device).has_fast_bfloat16:
-        which = "CPU" if device.type == "cpu" else "GPU"
-        rank_zero_warn(
-            f"precision: bf16-mixed is slow on this {which}, which has no instructions for"
-            " bfloat16; --trainer.precision 32-true is faster"
-        )
 
 
 # gradients

@@ -13,7 +13,7 @@ import yaml
 from tiny import ROOT
 
 import r1lit.device.cpu.machine
-from r1lit.modules.base import check_precision
+from r1lit.modules.device_settings import check_precision
 
 BF16 = {
     "trainer": {"precision": "bf16-mixed", "val_check_interval": 1},
