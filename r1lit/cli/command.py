@@ -223,7 +223,7 @@ class R1CLI(LightningCLI):
         config = self.config.fit.as_dict()
         device = self.trainer.strategy.root_device
         if policy is not None and self.trainer.is_global_zero and device.type == "cuda":
-            from r1lit.cli.plan import lines_of_a_long_run
+            from r1lit.cli.forecast import lines_of_a_long_run
 
             for line in lines_of_a_long_run(config, device):
                 print(line, flush=True)

@@ -13,7 +13,8 @@ import yaml
 from tiny import ROOT, data, grpo_config, model
 
 from benchmarks.models import model_config
-from r1lit.cli.plan import ANCHORS, lines_of_a_long_run, main, nearest, shortened
+from r1lit.cli.forecast import ANCHORS, lines_of_a_long_run, nearest
+from r1lit.cli.plan import main, shortened
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def test_kl_in_the_reward_is_beta_times_the_log_ratio_at_each_token(fit, monkeyp
     update = GRPOModule.update
 
     def watched(self: GRPOModule, rollout: Rollout, *args: object, **options: object) -> object:
-        seen.append((rollout, token_values(self.reference, rollout, 16, 1.0).logp_BT))
+        seen.append((rollout, token_values(self.reference, rollout, 16, 1.0, 4096).logp_BT))
         return update(self, rollout, *args, **options)
 
     monkeypatch.setattr(GRPOModule, "update", watched)

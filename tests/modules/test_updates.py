@@ -174,7 +174,7 @@ def test_token_values_by_hand(runs, temperature):
         reward_PG=zero_PG,
         advantage_BT=zero_BT,
     )
-    values = token_values(policy, rollout, 3, temperature)
+    values = token_values(policy, rollout, 3, temperature, 4096)
     assert policy.model.training
     for row in range(3):
         prompt, length = prompts[row // 2], lengths[row]

@@ -104,7 +104,7 @@ class Compared(Callback):
         self.versions.append([set(row.tolist()) - {-1} for row in version_BT])
         for version in set().union(*self.versions[-1]):
             policy.load_state_dict(self.weights[version // UPDATES])
-            logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0).logp_BT
+            logp_BT = token_values(policy, rollout, len(rollout.responses), 1.0, 4096).logp_BT
             of_BT = version_BT == version
             difference = (logp_BT - rollout.logp_sampler_BT)[of_BT].abs().max()
             self.differences.append(float(difference))
