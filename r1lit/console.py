@@ -1,4 +1,4 @@
-"""Ends of commands: bad input, or a disk that refuses, in one line."""
+"""Ends of commands: bad input, or a disk that refuses, in one line; and their help."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ REMEDIES = {
     errno.EISDIR: "a folder stands where a file is to be; move it away",
 }
 """Remedies by the number of the system's error."""
+
+
+def as_help(docstring: str | None) -> str | None:
+    """Return a module's docstring as its command's help has it: without the marks of code.
+
+    >>> as_help("``r1lit chat``: talk to a run.")
+    'r1lit chat: talk to a run.'
+    """
+    return docstring and docstring.replace("``", "")
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from r1lit.errors import hint
+from r1lit.console import as_help
+from r1lit.errors import did_you_mean, hint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,12 +53,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the refusal."""
-        raise ValueError(f"{message}; r1lit chat --help lists what there is")
+        _, is_unknown, rest = message.partition("unrecognized arguments: --")
+        known = [action.dest for action in self._actions]
+        meant = did_you_mean(rest.split()[0].split("=")[0], known) if is_unknown else ""
+        raise ValueError(f"{message}{meant}; r1lit chat --help lists what there is")
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; return 2 if a line that came through a pipe was refused, else 0."""
-    parser = Parser(prog="r1lit chat", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="r1lit chat", description=as_help(__doc__), allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "models", nargs="+", metavar="RUN", help="a run folder, a policy folder, a name on the hub"

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from r1lit.console import as_help
 from r1lit.doctor.rule import Rule
 from r1lit.doctor.rules import RULES, Finding, examined, unjudged
 from r1lit.doctor.run import Run
@@ -42,7 +43,7 @@ def read(folder: Path) -> Run:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Print the findings of a run; return 1 if there are any."""
-    parser = argparse.ArgumentParser(prog="r1lit doctor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="r1lit doctor", description=as_help(__doc__))
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("run", type=Path, help="a run folder of r1lit fit, or TRL's output folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

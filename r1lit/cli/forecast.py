@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from r1lit.console import as_help
+
 if TYPE_CHECKING:
     import torch
 
@@ -51,7 +53,9 @@ def parser_of_plan(words: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the forecast's own keys, and what its help says first."""
     from r1lit.modules.compute_plan import Gpu
 
-    parser = argparse.ArgumentParser(prog="r1lit plan", description=words, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="r1lit plan", description=as_help(words), allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--measure", type=int, metavar="N", help="train N iterations here, and say")
     parser.add_argument("--mean_tokens", type=int, help="of a response; a quarter of the longest")

@@ -26,6 +26,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from r1lit.callbacks.checkpoints import keep_copy
 from r1lit.cli.composition import move_paths
+from r1lit.console import as_help
 from r1lit.files import replace_file, replace_json
 
 WAIT_S = 600.0
@@ -99,7 +100,9 @@ def wait_for(settings: Path, wait_s: float = WAIT_S) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Fork a run and train the branch; arguments that it does not know are those of ``fit``."""
-    parser = argparse.ArgumentParser(prog="r1lit fork", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="r1lit fork", description=as_help(__doc__), allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("source", type=Path, metavar="RUN", help="a run folder of r1lit fit")
     parser.add_argument("--at", type=int, required=True, help="finished iterations")

@@ -81,9 +81,11 @@ def policy_of(path: str) -> str:
     if any((folder / name).is_file() for name in ("config.json", SETTINGS_FILE)):
         return str(folder)
     if not (folder / "config.yaml").is_file():
+        within = sorted(str(each.parent) for each in folder.glob("*/config.yaml"))
+        runs = f"; runs in it: {', '.join(within[:5])}" if within else ""
         raise ValueError(
             f"run: {path} is neither a run folder (it has no config.yaml) nor a Hugging Face model"
-            " (no config.json)"
+            f" (no config.json){runs}"
         )
     callbacks = settings_of(folder).get("trainer", {}).get("callbacks") or []
     arguments = [one.get("init_args") or {} for one in callbacks if "Export" in one["class_path"]]

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from r1lit.console import as_help
 from r1lit.errors import check_at_least
 from r1lit.files import Record, replace_file, replace_json, write_records
 from r1lit.metrics import wilson_interval, with_error
@@ -346,7 +347,7 @@ def main(args: Sequence[str] | None = None) -> Record:
     from r1lit.data import ProblemSource
 
     load_classes()
-    parser = ArgumentParser(prog="r1lit audit-verifier", description=__doc__)
+    parser = ArgumentParser(prog="r1lit audit-verifier", description=as_help(__doc__))
     parser.add_argument("-c", "--config", action="config", help="these keys, as YAML")
     parser.add_argument("--problems", type=ProblemSource, required=True, help="whose answers")
     parser.add_argument("--verifier", type=Verifier | None, default=None,

@@ -13,6 +13,7 @@ from pathlib import Path
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import is_gguf_available, logging
 
+from r1lit.console import as_help
 from r1lit.files import beside, remove, replace_path
 from r1lit.policy.loading import (
     is_reward_model,
@@ -107,7 +108,7 @@ def dequantise(gguf: Path, output: Path, dtype: str = "float32") -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``r1lit merge``."""
-    parser = argparse.ArgumentParser(prog="r1lit merge", description=__doc__)
+    parser = argparse.ArgumentParser(prog="r1lit merge", description=as_help(__doc__))
     parser.add_argument("source", help="a PEFT folder, as policy in a run folder; or a .gguf file")
     parser.add_argument("output", type=Path, help="the directory of the whole model")
     parser.add_argument(

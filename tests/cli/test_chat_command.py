@@ -181,7 +181,9 @@ def test_mistakes_on_the_command_line_name_what_would_be_right(tmp_path, run, po
         (["changed"], "data of changed/config.yaml cannot be made"),
         (["run", "run", "run"], "3 are named"),
         (["run", "--template", "none"], "template: 'none' is neither one of"),
-        (["run", "--sead", "1"], "unrecognized arguments: --sead 1"),
+        (["run", "--sead", "1"], "unrecognized arguments: --sead 1; did you mean seed?"),
+        ([], "the following arguments are required: RUN; r1lit chat --help"),
+        (["."], "(no config.json); runs in it: changed, run, unfinished"),
     ):
         with pytest.raises(ValueError, match=re.escape(wanted)) as refusal:
             main(args)
