@@ -26,7 +26,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -49,6 +48,7 @@ from benchmarks.work import Work
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.data.loaders import PromptLoader, ShuffledSampler
 from r1lit.data.packing import encode_prompts, render_prompt
+from r1lit.device import threads
 from r1lit.files import replace_json
 from r1lit.modules.updates import micro_batches
 from r1lit.policy import LogProbs, ModelSource, Policy, load_policy, load_tokenizer
@@ -260,17 +260,6 @@ def shares_of_products(weights: Sequence[Tensor], num_tokens: int, peak: float) 
 
 
 # the table
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Compute with so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def measure(num_threads: int, repeats: int, tiny: bool) -> list[dict[str, Any]]:

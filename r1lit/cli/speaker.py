@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from r1lit.cli.trained import Trained
 from r1lit.data.datamodule import PromptOptions
 from r1lit.data.packing import encode_questions
-from r1lit.device import inference_dtype
+from r1lit.device import inference_dtype, threads
 from r1lit.policy import ModelSource, context_length, load_config, load_policy, load_tokenizer
 from r1lit.problems import Problem
 from r1lit.rollout import ModelSpec, Request, Sampling, texts_of
@@ -159,7 +159,7 @@ class Speaker:
         request = Request(prompt=ids, samples=(0,), sampling=sampling, seed=seed)
         thinking = Thinking(self.last_prompt)
         start = time.perf_counter()
-        with one_thread() if self.one_thread else nullcontext():
+        with threads(1) if self.one_thread else nullcontext():
             completion = self.engine.reply(request, lambda text: on_text(text, thinking.add(text)))
         (text,) = texts_of([completion], self.tokenizer)
         self.turns += [asked, {"role": "assistant", "content": text}]
@@ -190,17 +190,6 @@ class Speaker:
     def forget(self) -> None:
         """Forget the conversation."""
         self.turns = []
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread for the while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Thinking:

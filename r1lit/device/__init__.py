@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from r1lit.device.cpu import CPU
+from r1lit.device.cpu.machine import threads
 from r1lit.device.cuda import CUDA
 from r1lit.device.operations import Backend, add_gradient, cumulative_sum, gradient_of
 
@@ -19,6 +20,7 @@ __all__ = [
     "cumulative_sum",
     "gradient_of",
     "inference_dtype",
+    "threads",
 ]
 
 BACKENDS: dict[str, Backend] = {"cpu": CPU(), "cuda": CUDA()}

@@ -82,17 +82,20 @@ PUNISHES = re.compile(r"penal|punish|repet|overlong|too_long", re.IGNORECASE)
 
 
 def unknown_rewards(run: Run) -> list[str]:
-    """Return the names of rewards in the metrics of a run whose settings are not known."""
+    """Return the keys of rewards in the metrics of a run whose settings are not known."""
     if run.config:
         return []
     keys = {key for line in run.metrics for key in line if key.startswith("train/reward/")}
-    return sorted(key.removeprefix("train/reward/") for key in keys if not PUNISHES.search(key))
+    return sorted(key for key in keys if not PUNISHES.search(key))
 
 
 def never_earned(run: Run) -> Evidence:
     """See a reward that no response ever earns, or a punishment that most responses get."""
-    keys = [f"train/reward/{name}" for name in unknown_rewards(run)]
-    unearned = [key for key in keys if len(run.values(key)) >= 20 and not any(run.values(key))]
+    unearned = [
+        key
+        for key in unknown_rewards(run)
+        if len(values := run.values(key)) >= 20 and not any(values)
+    ]
     if unearned:
         return f"{' and '.join(unearned)}: 0 in all {len(run.metrics)} iterations"
     weights = weights_of(run)
