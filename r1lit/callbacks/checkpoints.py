@@ -34,6 +34,8 @@ from r1lit.policy.loading import torch_dtype
 from r1lit.protocols import Exports
 
 EXTRA_SHARE = 0.05
+SLOW_DISK = 2.5e8
+"""Bytes a second: what a checkpoint is thought to be written with before one was."""
 
 
 class IterationCheckpoint(ModelCheckpoint):
@@ -171,6 +173,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Listen to signals from now on."""
         super().on_train_start(trainer, pl_module)
         if not _is_trial(trainer):
+            self._saved_at, self._cost = time.monotonic(), checkpoint_size(trainer) / SLOW_DISK
             self._interruption.listen(trainer)
 
     def on_train_batch_start(self, *_: Any) -> None:
@@ -289,22 +292,24 @@ class IterationCheckpoint(ModelCheckpoint):
 
 
 def refuse_full_disk(trainer: pl.Trainer, folder: Path) -> None:
-    """Raise a ValueError if the disk has no room for a checkpoint, before anything is trained.
+    """Raise a ValueError if the disk has no room for a checkpoint, before anything is trained."""
+    size, free = checkpoint_size(trainer), shutil.disk_usage(folder).free
+    if size > free:
+        raise ValueError(
+            f"dirpath: {folder} has {free / 1e9:.2f} GB free and a checkpoint takes some"
+            f" {size / 1e9:.2f} GB; make room, or name another folder by --run"
+        )
 
-    Its size is that of the module's weights, and of Adam's two moments where an optimiser has them.
-    """
+
+def checkpoint_size(trainer: pl.Trainer) -> int:
+    """Return the bytes of the module's weights, and of Adam's two moments where it is used."""
     state = trainer.lightning_module.state_dict().values()
     size = sum(w.numel() * w.element_size() for w in state if isinstance(w, torch.Tensor))
     for optimizer in trainer.optimizers:
         for group in optimizer.param_groups:
             if "betas" in group:
                 size += 2 * sum(w.numel() * w.element_size() for w in group["params"])
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise ValueError(
-            f"dirpath: {folder} has {free / 1e9:.2f} GB free and a checkpoint takes some"
-            f" {size / 1e9:.2f} GB; make room, or name another folder by --run"
-        )
+    return size
 
 
 def _is_trial(trainer: pl.Trainer) -> bool:

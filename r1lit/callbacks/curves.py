@@ -53,7 +53,8 @@ class CurveWriter(Callback):
         dirpath: Where; the run folder if left out.
         cons_k: The k of cons@k in the evaluations; if there are fewer samples, their number, which
             then names the key.
-        draw_every_n_iterations: How often to redraw between evaluations; 0 draws no figure.
+        draw_every_n_iterations: How often to redraw between evaluations; 0 draws no figure. The
+            evaluation before the first iteration draws none.
     """
 
     position = 1
@@ -70,6 +71,7 @@ class CurveWriter(Callback):
         self.draw_every_n_iterations = draw_every_n_iterations
         self._iterations: list[Record] = []
         self._evaluations: list[Record] = []
+        self._drawn = (0, 0)  # numbers of both when the figure was last drawn
         self._seconds = 0.0
         self._clock: float | None = None
 
@@ -88,6 +90,7 @@ class CurveWriter(Callback):
             summary = self.dirpath / "summary.json"
             old = json.loads(summary.read_text()) if summary.exists() and resumed_at else []
             self._evaluations = [e for e in old if e["iteration"] <= resumed_at]
+            self._drawn = (0, 0)
             self._write_summary()
         self._clock = time.monotonic()
 
@@ -173,19 +176,20 @@ class CurveWriter(Callback):
         replace_json(self.dirpath / "summary.json", self._evaluations)
 
     def _plot(self, pl_module: pl.LightningModule, last: bool = False) -> None:
-        if self.draw_every_n_iterations == 0:
+        if self.draw_every_n_iterations == 0 or not self._iterations:  # one evaluation is no curve
             return
         is_rollout = any(evaluation["pass_at_1"] is not None for evaluation in self._evaluations)
         is_rollout |= any(f"train/{keys.LENGTH_MEAN}" in line for line in self._iterations)
-        # loads matplotlib
-        from r1lit.callbacks.figures import plot_curves, plot_losses, save_figure, save_png_and_pdf
+        from r1lit.callbacks.figures import plot_curves, plot_losses, save_figure  # matplotlib
 
-        draw, save = plot_curves if is_rollout else plot_losses, save_figure
+        draw = plot_curves if is_rollout else plot_losses
+        figure = draw(self._evaluations, self._iterations, model_and_seed(pl_module))
+        counts = len(self._iterations), len(self._evaluations)
+        if counts != self._drawn:
+            save_figure(figure, self.dirpath / "curves.png")
+            self._drawn = counts
         if last:
-            save = save_png_and_pdf
-        if self._iterations or is_rollout:
-            figure = draw(self._evaluations, self._iterations, model_and_seed(pl_module))
-            save(figure, self.dirpath / "curves.png")
+            save_figure(figure, self.dirpath / "curves.pdf")
 
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:

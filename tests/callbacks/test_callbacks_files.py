@@ -28,6 +28,7 @@ from r1lit.callbacks import (
     ReflectionWords,
     ResponseLength,
     ResponseTable,
+    figures,
 )
 from r1lit.callbacks.checkpoints import save_in
 from r1lit.callbacks.curves import evaluation_record, finite
@@ -75,6 +76,21 @@ def test_curve_writer_keeps_what_was_logged(tmp_path):
     assert evaluations[0]["onset"] == {} and evaluations[-1]["onset"]["wait"] in range(1, 4)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_figure_is_drawn_once_for_the_same_numbers(tmp_path, monkeypatch):
+    drawn = []
+
+    def note(figure, path, draw=figures.save_figure):
+        drawn.append((path.name, len(read_records(tmp_path / "metrics.jsonl"))))
+        draw(figure, path)
+
+    monkeypatch.setattr(figures, "save_figure", note)
+    writer = CurveWriter(str(tmp_path), draw_every_n_iterations=3)
+    callbacks = [EvaluateFirst(), writer, ResponseLength(), GroupHealth()]
+    trainer_of(tmp_path, callbacks).fit(TinyModule(num_train=5))
+    png, pdf = "curves.png", "curves.pdf"
+    assert drawn == [(png, 2), (png, 3), (png, 4), (png, 5), (pdf, 5)]  # none before an iteration
 
 
 def test_responses_of_a_validation_give_the_report_that_its_curves_show(tmp_path, capsys):

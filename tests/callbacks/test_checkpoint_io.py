@@ -195,3 +195,21 @@ def test_saving_what_is_not_due_takes_a_bounded_share_of_the_time(
         saved[share] = made
     assert saved[1.0] == list(range(1, 13))
     assert 3 <= len(saved[0.1]) <= 6 and {1, 12} <= set(saved[0.1])
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_before_any_checkpoint_its_cost_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    """The second of four iterations is due, and tells what a checkpoint costs in truth."""
+    made: list[int] = []
+
+    class Noted(TinyModule):
+        def on_save_checkpoint(self, checkpoint: dict) -> None:
+            made.append(int(self.iteration))
+
+    monkeypatch.setattr("r1lit.callbacks.checkpoints.EXTRA_SHARE", 1e6)
+    monkeypatch.setattr("r1lit.callbacks.checkpoints.SLOW_DISK", 1e-9 if is_slow else 1e9)
+    callback = IterationCheckpoint(every_n_iterations=2, grace_s=0)
+    trainer_of(tmp_path, [callback], limit_val_batches=0).fit(Noted(num_train=4))
+    assert made == ([2, 3, 4] if is_slow else [1, 2, 3, 4])
