@@ -6,11 +6,12 @@ is not seen by ``isinstance`` from Python 3.12 on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from transformers import PretrainedConfig
 
     from r1lit.batches import Rollout, TokenValues
     from r1lit.data.datamodule import PromptOptions
@@ -45,6 +46,29 @@ class TrainsPolicy(Protocol):
 
     def children(self) -> Iterator[nn.Module]:
         """Return the models that it holds."""
+
+
+@runtime_checkable
+class HasPolicyConfig(Protocol):
+    """A module that knows its policy's configuration, perhaps before any weights are loaded."""
+
+    policy_config: PretrainedConfig
+
+
+@runtime_checkable
+class CountsUpdates(Protocol):
+    """A module that may make several updates in an iteration."""
+
+    updates_per_iteration: int
+
+
+@runtime_checkable
+class MayGenerateAhead(Protocol):
+    """A module that may train on responses generated before the last update."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if responses are of the weights before this update."""
 
 
 @runtime_checkable
@@ -144,6 +168,14 @@ class WritesResponses(Protocol):
     """A module that writes responses to a run's folder."""
 
     folder: RunFolder
+
+
+@runtime_checkable
+class RunsSuites(Protocol):
+    """A module that evaluates suites: what judges responses, and the folder that it was given."""
+
+    judge: Callable[[str], str] | None
+    dirpath: str | None
 
 
 class SamplesResponses(WritesResponses, Protocol):

@@ -31,9 +31,9 @@ from r1lit.callbacks.interruption import Interruption
 from r1lit.errors import check_at_least
 from r1lit.files import beside, naming, put_back, remove, replace_json, replace_path
 from r1lit.policy.loading import torch_dtype
-from r1lit.protocols import Exports
+from r1lit.protocols import Exports, HasPolicyConfig, MayGenerateAhead
 
-EXTRA_SHARE = 0.05
+EXTRA_SHARE = 0.02
 SLOW_DISK = 2.5e8
 """Bytes a second: what a checkpoint is thought to be written with before one was."""
 
@@ -266,7 +266,8 @@ class IterationCheckpoint(ModelCheckpoint):
         is_long = now - self._began_at > self._interruption.grace_s / 2
         is_cheap = now - self._saved_at >= self._cost / EXTRA_SHARE
         # a checkpoint holds what is generated ahead, and waits for it
-        is_ahead = not getattr(trainer.lightning_module, "is_fresh", True)
+        module = trainer.lightning_module
+        is_ahead = isinstance(module, MayGenerateAhead) and not module.is_fresh
         if trainer.strategy.broadcast(is_long and is_cheap and not is_ahead):
             self._save(trainer, num_finished)
 
@@ -469,7 +470,7 @@ class ExportHuggingFace(Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say where the export will be larger than the file that the policy was read from."""
         module: Any = pl_module
-        stored = getattr(getattr(module, "policy_config", None), "dtype", None)
+        stored = module.policy_config.dtype if isinstance(module, HasPolicyConfig) else None
         if self.dtype is not None or stored is None or module.policy.adapter is not None:
             return
         stored = torch_dtype(str(stored).removeprefix("torch."))

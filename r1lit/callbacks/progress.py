@@ -20,7 +20,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from r1lit.callbacks import keys
 from r1lit.callbacks.base import finished_iterations, order_callbacks, run_folder
 from r1lit.callbacks.checkpoints import IterationCheckpoint
-from r1lit.protocols import CountsIterations
+from r1lit.protocols import CountsIterations, CountsUpdates
 from r1lit.rollout.progress import watch
 
 _SHOWN = (
@@ -129,8 +129,10 @@ class R1ProgressBar(TQDMProgressBar):
         super().on_train_start(trainer, pl_module)
         self._started = None
         self._iteration = trainer.fit_loop.total_batch_idx + 1
-        num_updates = getattr(pl_module, "updates_per_iteration", 1)
-        if self.is_enabled and num_updates > 1:
+        if not self.is_enabled or not isinstance(pl_module, CountsUpdates):
+            return
+        num_updates = pl_module.updates_per_iteration
+        if num_updates > 1:
             policys = trainer.optimizers[0]
             hook = policys.register_step_post_hook(partial(self._show_update, trainer, num_updates))
             self._unwatch.append(hook.remove)

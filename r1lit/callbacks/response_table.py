@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import PromptBatch, Rollout, TokenValues
 from r1lit.callbacks.base import (
@@ -19,6 +20,7 @@ from r1lit.callbacks.base import (
     rollout_of,
     split_of,
 )
+from r1lit.data.protocols import HasTokenizer
 from r1lit.errors import check_at_least
 from r1lit.evaluation.records import response_record
 from r1lit.files import Record, append_records, keep_records
@@ -83,7 +85,8 @@ class ResponseTable(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Say how many responses' tokens are wanted."""
-        wanted = getattr(batch, "iteration", 0) % self.every_n_iterations == 0
+        is_rollout = isinstance(batch, PromptBatch)
+        wanted = is_rollout and batch.iteration % self.every_n_iterations == 0
         self._want_tokens(pl_module, self.num_responses if wanted else 0)
 
     def on_train_batch_end(
@@ -97,8 +100,8 @@ class ResponseTable(Callback):
         """Write the first responses of this rollout."""
         rollout = rollout_of(outputs)
         if rollout is not None and rollout.iteration % self.every_n_iterations == 0:
-            num, tokenizer = self.num_responses, getattr(pl_module, "tokenizer", None)
-            lines = records(rollout, rollout.iteration, "train", num, tokenizer)
+            tokenizer = tokenizer_of(pl_module)
+            lines = records(rollout, rollout.iteration, "train", self.num_responses, tokenizer)
             self._add_tokens(lines, rollout, outputs, tokenizer)
             self._write(trainer, lines, first=True)
 
@@ -140,7 +143,7 @@ class ResponseTable(Callback):
             return
         num_problems = self._problems_left(rollout.num_prompts)
         iteration = counted_iterations(pl_module) or 0
-        num, tokenizer = num_problems * rollout.group_size, getattr(pl_module, "tokenizer", None)
+        num, tokenizer = num_problems * rollout.group_size, tokenizer_of(pl_module)
         lines = records(rollout, iteration, split_of(trainer), num, tokenizer)
         self._add_tokens(lines, rollout, outputs, tokenizer)
         self._write(trainer, lines, first=self._num_problems_written == 0)
@@ -183,15 +186,26 @@ class ResponseTable(Callback):
                 )
 
 
+def tokenizer_of(pl_module: pl.LightningModule) -> PreTrainedTokenizerBase | None:
+    """Return a module's tokenizer, or None."""
+    return pl_module.tokenizer if isinstance(pl_module, HasTokenizer) else None
+
+
 def records(
-    rollout: Rollout, iteration: int, split: str, limit: int, tokenizer: Any = None
+    rollout: Rollout,
+    iteration: int,
+    split: str,
+    limit: int,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> list[Record]:
     """Return the first ``limit`` responses of a rollout as records.
 
     With the tokenizer, each has its prompt as the policy got it.
     """
     num_prompts = -(-max(limit, 0) // rollout.group_size)
-    prompts = [tokenizer.decode(p) for p in rollout.prompts[:num_prompts]] if tokenizer else []
+    prompts = (
+        [tokenizer.decode(list(p)) for p in rollout.prompts[:num_prompts]] if tokenizer else []
+    )
     rewards_B = {name: reward.flatten().tolist() for name, reward in rollout.rewards.items()}
     return [
         {

@@ -45,6 +45,7 @@ from r1lit.device import backend
 from r1lit.errors import check_at_least, message_of
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
+from r1lit.protocols import HasPolicyConfig
 from r1lit.refused import CONFIGURATION, Refused, load_classes
 from r1lit.sigterm import calling_on_sigterm, end_after
 
@@ -219,7 +220,7 @@ class R1CLI(LightningCLI):
         if not self.model.automatic_optimization:
             check_manual_optimization(self.trainer)
         check_early_stopping(self.trainer)
-        policy = getattr(self.model, "policy_config", None)
+        policy = self.model.policy_config if isinstance(self.model, HasPolicyConfig) else None
         config = self.config.fit.as_dict()
         device = self.trainer.strategy.root_device
         if policy is not None and self.trainer.is_global_zero and device.type == "cuda":

@@ -35,6 +35,7 @@ from r1lit.data.packing import (
     show_first,
     warn_of_special_tokens,
 )
+from r1lit.data.protocols import Describes, HasTokenizer, LimitsContext
 from r1lit.data.sources import (
     DocumentSource,
     FewShot,
@@ -391,21 +392,21 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         assert self.trainer is not None, "setup runs within a trainer"
         module = self.trainer.lightning_module
-        tokenizer = getattr(module, "tokenizer", None)
-        if tokenizer is None:
+        if not isinstance(module, HasTokenizer) or module.tokenizer is None:
             raise ValueError(
                 f"model: {type(module).__name__} has no tokenizer, and the data uses the model's"
             )
-        if tokenizer.eos_token_id is None:
+        if module.tokenizer.eos_token_id is None:
             raise ValueError(
                 "model: its tokenizer has no eos_token, so no response could ever end; set one"
             )
-        return tokenizer
+        return module.tokenizer
 
     def _context(self) -> int | None:
         """Return the model's context length, or None if unknown."""
         assert self.trainer is not None
-        return getattr(self.trainer.lightning_module, "context_length", None)
+        module = self.trainer.lightning_module
+        return module.context_length if isinstance(module, LimitsContext) else None
 
     def _read_problems(self, split: str) -> None:
         sources = self.problem_sources.get(split)
@@ -551,7 +552,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             counts = count_rows(documents, self.rows[split], length, loss_on)
             plan |= {f"{split}_{key}": value for key, value in counts.items()}
         sources = self.document_sources["train"] or []
-        mixtures = [s.describe() for s in sources if hasattr(s, "describe")]
+        mixtures = [s.describe() for s in sources if isinstance(s, Describes)]
         plan |= {"mixtures": mixtures} if mixtures else {}
         if self.documents:
             plan |= {**asdict(self.packing), "train_batch_size": self.packing.num_rows}

@@ -21,6 +21,7 @@ from r1lit.data.loaders import (
     shard,
 )
 from r1lit.data.preferences import Example, PreferenceSource
+from r1lit.data.protocols import LimitsContext
 from r1lit.errors import check_at_least
 from r1lit.seeding import permutation
 from r1lit.supervised_batches import PreferenceBatch
@@ -330,7 +331,7 @@ class PreferenceDataModule(ResumableDataModule[PreferenceLoader]):
     def _encode(self, split: str, examples: Sequence[Example]) -> None:
         assert self.trainer is not None, "setup runs within a trainer"
         module = self.trainer.lightning_module
-        context = getattr(module, "context_length", None)
+        context = module.context_length if isinstance(module, LimitsContext) else None
         encoded = encode_examples(
             examples,
             module.tokenizer,  # type: ignore[arg-type]

@@ -177,7 +177,7 @@ class EvaluationModule(LightningModule):
                     self.grader.verifiers[part.name] = own
                 self._check(part, f"suites.{part.name}")
             except (ValueError, ImportError) as error:
-                data.leave_out(part.name, str(error))
+                data.skip_suite(part.name, str(error))
         data.check_some_left()
         self._parts = data.parts
 

@@ -17,6 +17,7 @@ from r1lit.evaluation.run_folder import RunFolder
 from r1lit.evaluation.suites import Suite, build, load_suite
 from r1lit.files import absent
 from r1lit.problems import Problem
+from r1lit.protocols import RunsSuites
 
 LIMITS = TurnLimits(max_turns=12, max_observation_tokens=16_384, max_invalid=12, seconds=900.0)
 """Limits of suites of several turns: wide, as each environment ends its own episodes."""
@@ -114,11 +115,11 @@ class SuiteData(R1DataModule):
             try:
                 self.parts.append(self._part(suite))
             except (ValueError, ImportError) as error:
-                self.leave_out(suite.name, str(error))
+                self.skip_suite(suite.name, str(error))
         self.check_some_left()
         show_first(self._tokenizer(), self.parts[0].prompts[:1], [])
 
-    def leave_out(self, name: str, reason: str) -> None:
+    def skip_suite(self, name: str, reason: str) -> None:
         """Leave a suite out, for a reason that the table shows."""
         self.absent[name] = " ".join(reason.split())
         self.parts = [part for part in self.parts if part.name != name]
@@ -136,8 +137,11 @@ class SuiteData(R1DataModule):
 
     def _part(self, suite: Suite) -> Part:
         assert self.trainer is not None
-        module: Any = self.trainer.lightning_module
-        if suite.needs_judge and getattr(module, "judge", None) is None:
+        module = self.trainer.lightning_module
+        judge, given = None, None
+        if isinstance(module, RunsSuites):
+            judge, given = module.judge, module.dirpath
+        if suite.needs_judge and judge is None:
             raise ValueError(f"suite {suite.name}: a language model grades it; name model.judge")
         local = self._local(suite)
         problems = suite.read(local, self.limit, self.num_samples)
@@ -148,7 +152,7 @@ class SuiteData(R1DataModule):
             self.environments[suite.name] = environment
         openings = [self.opening(problem, self.literal) for problem in problems]
         prompts = self.encode(openings, f"suites.{suite.name}")
-        base = getattr(module, "dirpath", None) or self.trainer.default_root_dir
+        base = given or self.trainer.default_root_dir
         if Path(base).resolve() != Path.cwd():  # else the folder's own error names the key
             base = str(Path(base) / suite.name)
         return Part(
