@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PretrainedConfig
 
-from r1lit.errors import check_at_least
 from r1lit.metrics.reward_models import (
     Report,
     label_report,
@@ -35,6 +34,9 @@ from r1lit.protocols import LabelsSteps
 from r1lit.ranks import of_all_ranks
 from r1lit.supervised_batches import PreferenceBatch
 from r1lit.text.scored_text import step_ends
+
+REFERENCE_ROWS = 4096
+"""At most so many rows, evenly spaced, on which rewards are normalised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,6 @@ class RewardModule(PolicyModule):
     Args:
         policy: an SFT policy's directory, or a reward model's, to go on with or to evaluate.
         objective: ``r1lit.objectives.BradleyTerry`` or ``SafeUnsafe``.
-        max_reference_rows: rewards are normalised on as many rows at most, evenly spaced.
         **options: of ``PolicyModule``: optimizer, lr_scheduler, micro_batch_tokens and the like.
     """
 
@@ -75,13 +76,10 @@ class RewardModule(PolicyModule):
         self,
         policy: str | ModelSource,
         objective: RewardObjective,
-        max_reference_rows: int = 4096,
         **options: Any,
     ) -> None:
         super().__init__(policy, **options)
-        check_at_least("max_reference_rows", max_reference_rows, 2)
         self.objective = objective
-        self.max_reference_rows = max_reference_rows
         self.reward_report: Report | None = None
         self.scored: Scored | None = None
         self._evaluated: list[Any] = []
@@ -239,7 +237,7 @@ class RewardModule(PolicyModule):
             return
         examples = data.examples.get("reference") or data.examples["train"]
         rows = [row.tolist() for example in examples for row in example.rows]
-        rows = rows[:: -(-len(rows) // self.max_reference_rows)]
+        rows = rows[:: -(-len(rows) // REFERENCE_ROWS)]
         own = self.trainer.precision_plugin.forward_context()
         with own, evaluating(self.policy), whole_weights(self.policy):
             rewards = score_rows(self.policy, rows, self.micro_batch_tokens)
@@ -315,7 +313,7 @@ class ProcessRewardModule(RewardModule):
         threshold: float = 0.5,
         **options: Any,
     ) -> None:
-        super().__init__(policy, objective=StepCrossEntropy(), max_reference_rows=2, **options)
+        super().__init__(policy, objective=StepCrossEntropy(), **options)
         step_ends("", separators)  # checks them
         if not 0 < threshold < 1:
             raise ValueError(f"threshold: {threshold} is not between 0 and 1")

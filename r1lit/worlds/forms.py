@@ -78,7 +78,6 @@ class WorldForms(ProblemSource):
         num_problems: how many.
         validity_alone: leave out the gold answer, and do not require a key: any object that breaks
             no rule is right then, also the empty one.
-        require_keys: require the keys also where validity alone decides.
         seed: of the sample.
         name: of the source.
     """
@@ -88,7 +87,6 @@ class WorldForms(ProblemSource):
         split: Split = "train",
         num_problems: int = 64,
         validity_alone: bool = False,
-        require_keys: bool = False,
         seed: int = 0,
         name: str = "json",
     ) -> None:
@@ -97,7 +95,6 @@ class WorldForms(ProblemSource):
         self.split: Split = split
         self.num_problems = num_problems
         self.validity_alone = validity_alone
-        self.require_keys = require_keys
         self.seed = seed
         self.name = name
 
@@ -115,5 +112,5 @@ class WorldForms(ProblemSource):
             answer="" if self.validity_alone else json.dumps(gold_of(form)),
             source=self.name,
             verifier="json_schema",
-            meta={"schema": schema_of(form[2], self.require_keys or not self.validity_alone)},
+            meta={"schema": schema_of(form[2], not self.validity_alone)},
         )
