@@ -80,7 +80,7 @@ earlier versions. Three things are not known:
 - **Weights.** Whether parameters move, and whether updates go the right way, is measured by
   r1lit's callback alone.
 
-The reader was tested on five runs of TRL 1.16 that were made for it, four of them with a fault, of
+The reader was tested on seven runs of TRL 1.16 that were made for it, six of them with a fault, of
 six steps each (`tests/doctor/make_trl_runs.py`). On nine published logs of other people, the doctor
 named 6 of the 19 faults that a person had seen in the numbers before, and gave no false alarm. With
 the two rules that were written after that, and with TRL's rewards counted as never earned where all

@@ -83,6 +83,7 @@ def run_script(name: str, main: Callable[[], object]) -> None:
     """Run ``main``: bad input, or a disk that refuses, ends in one line and exit status 2.
 
     Ctrl-C ends in one line, or in a run's message about its folder, and 130; SIGTERM in 143.
+    A reader of the output that has gone, such as ``head``, ends it without a word and with 141.
     Below the line about a crash in the user's own code stands its traceback. With
     ``R1LIT_TRACEBACK`` in the environment every error ends in the whole traceback. A warning is one
     line too.
@@ -102,6 +103,8 @@ def run_script(name: str, main: Callable[[], object]) -> None:
             sys.exit(128 + signal.SIGTERM)
         raise
     except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and nobody_reads("\n"):
+            sys.exit(141)  # as of SIGPIPE, which Windows has not
         message = str(error)
         if isinstance(error, OSError):
             if error.errno not in REMEDIES:
@@ -117,6 +120,17 @@ def run_script(name: str, main: Callable[[], object]) -> None:
         sys.exit(2)
     finally:
         warnings.formatwarning = shown
+        nobody_reads()  # or Python complains as it ends
+
+
+def nobody_reads(text: str = "") -> bool:
+    """Return whether standard output's reader has gone, by writing; what follows goes nowhere."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def root_fault(error: BaseException) -> ValueError:

@@ -93,9 +93,9 @@ def as_record(run: Run, found: list[Finding]) -> dict[str, object]:
     rows = [
         {
             "rule": finding.rule.name,
-            "evidence": finding.evidence,
+            "evidence": run.translated(finding.evidence),
             "meaning": finding.rule.meaning,
-            "change": finding.rule.change,
+            "change": run.translated(finding.rule.change),
             "began": finding.began,
             "see": finding.rule.link,
         }
@@ -125,14 +125,15 @@ def look_closely(run: Run, name: str) -> int:
         raise ValueError(f"--rule: {name!r} is none; there are {', '.join(r.name for r in RULES)}")
     alone = run.until(len(run.metrics))
     evidence = rule.see(alone)
-    print(f"{rule.name}: {rule.meaning}")
-    print(f"  {'seen    ' + evidence if evidence else 'does not apply'}")
-    print(f"  change  {rule.change}\n  see     {rule.link}")
+    seen = f"seen    {evidence}" if evidence else "does not apply"
+    lines = [f"{rule.name}: {rule.meaning}", f"  {seen}", f"  change  {rule.change}"]
+    lines.append(f"  see     {rule.link}")
     for key, there in sorted(alone.asked.items()):
-        if key.startswith("train/") or "/" in key:
-            print(f"  {key}: {series(run, key) if there else 'not logged'}")
+        if "/" in key:
+            lines.append(f"  {key}: {series(run, key) if there else 'not logged'}")
         elif not there:
-            print(f"  {key}: missing")
+            lines.append(f"  {key}: missing")
+    print("\n".join(map(run.translated, lines)))
     for line in showing(run, rule):
         print(f"\niteration {line.get('iteration')}, {line.get('uid')}, {line.get('status')}:")
         print(line["response"])

@@ -91,12 +91,9 @@ def unknown_rewards(run: Run) -> list[str]:
 
 def never_earned(run: Run) -> Evidence:
     """See a reward that no response ever earns, or a punishment that most responses get."""
-    unearned = [
-        key
-        for key in unknown_rewards(run)
-        if len(values := run.values(key)) >= 20 and not any(values)
-    ]
-    if unearned:
+    keys = unknown_rewards(run)
+    unearned = [key for key in keys if (values := run.values(key)) and not any(values)]
+    if unearned and len(run.metrics) >= (5 if unearned == keys else 20):
         return f"{' and '.join(unearned)}: 0 in all {len(run.metrics)} iterations"
     weights = weights_of(run)
     for name in weights.keys() & set(FORMS):

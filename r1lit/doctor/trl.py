@@ -58,6 +58,7 @@ KEYS = {
     "model.rewards": "reward_funcs and reward_weights",
     "data.rollout.group_size": "num_generations",
     "data.train": "train_dataset",
+    "data.prompts.template": "the prompts in train_dataset",
     "train_batch_size": "per_device_train_batch_size",
 }
 """r1lit's name of a setting -> ``GRPOConfig``'s, or the trainer's argument; longer names first."""
@@ -172,7 +173,7 @@ class TRLRun(Run):
         """Return a text about a run in the names of its log; TRL's of today where it has none."""
         for ours, theirs in (NAMES | self.names | KEYS).items():
             text = re.sub(rf"(?<![\w/.]){re.escape(ours)}(?![\w/])", theirs, text)
-        return re.sub(r"(?<![\w/.])train/reward/(\S+)", r"rewards/\1/mean", text)
+        return re.sub(r"(?<![\w/.])train/reward/([^\s:]+)", r"rewards/\1/mean", text)
 
 
 def own_names(row: Record) -> dict[str, str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import data, grpo_config, merge, model, save_policy
+from tiny import ROOT, data, grpo_config, merge, model, save_policy
 
 from r1lit.cli import main
 from r1lit.console import run_script
@@ -160,4 +162,24 @@ def test_what_is_no_fault_of_the_disk_keeps_its_traceback():
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
     with pytest.raises(ConnectionResetError):
+        run_script("r1lit", main)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(unbuffered):
+    """As ``r1lit --help | head -1`` does."""
+    command = [sys.executable, "-c", "from r1lit.cli import run; run()", "--help"]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    with subprocess.Popen(command, cwd=ROOT, **pipe) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == (141 if unbuffered else 0)
+
+
+def test_a_broken_pipe_that_is_not_standard_output_keeps_its_traceback():
+    def main() -> None:
+        raise BrokenPipeError(errno.EPIPE, "broken")
+
+    with pytest.raises(BrokenPipeError):
         run_script("r1lit", main)

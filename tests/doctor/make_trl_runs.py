@@ -39,6 +39,11 @@ def accuracy(completions: list[str], answer: list[str], **_: Any) -> list[float]
     return [float(f is not None and f.strip() == a) for f, a in zip(found, answer, strict=True)]
 
 
+def boxed(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    """Return 1 where a box holds the gold answer; the policy writes tags."""
+    return [float(f"\\boxed{{{a}}}" in text) for text, a in zip(completions, answer, strict=True)]
+
+
 def longer(completions: list[str], **_: Any) -> list[float]:
     """Return a reward for length alone."""
     return [len(text) / 50 for text in completions]
@@ -49,6 +54,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "truncated": {"max_completion_length": 12},
     "learning_rate_low": {"learning_rate": 1e-9, "num_iterations": 2},
     "learning_rate_high": {"learning_rate": 3e-2, "max_grad_norm": 100.0},
+    "no_mixed_groups": {"temperature": 0.01},
+    "never_earned": {"rewards": [boxed]},
     "reward_hacked": {"rewards": [accuracy, longer], "learning_rate": 1e-3},
 }
 """What each run changes."""

@@ -18,6 +18,8 @@ NAMED = {
     "truncated": {"truncated"},
     "learning_rate_low": {"learning_rate_low"},
     "learning_rate_high": {"learning_rate_high"},
+    "no_mixed_groups": {"no_mixed_groups"},
+    "never_earned": {"never_earned"},
     "reward_hacked": {"reward_hacked"},
 }
 """Each run of ``make_trl_runs.py`` -> the rules that count as naming its fault (any)."""
@@ -54,8 +56,9 @@ def test_a_healthy_run_is_left_alone_and_what_is_not_known_is_said(tmp_path, cap
     assert not {"truncated", "no_mixed_groups", "copies"} & unjudged(read(folder)).keys()
 
 
-def test_it_speaks_trls_names(tmp_path, capsys):
-    assert main([str(restored("truncated", tmp_path))]) == 1
+@pytest.mark.parametrize("form", [[], ["--rule", "truncated"], ["--json"]])
+def test_it_speaks_trls_names(tmp_path, capsys, form):
+    assert main([str(restored("truncated", tmp_path)), *form]) == 1
     out = capsys.readouterr().out
     assert "completions/clipped_ratio is" in out and "raise max_completion_length" in out
     assert "train/length/truncated" not in out and "model.sampling" not in out
