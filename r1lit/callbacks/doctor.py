@@ -32,6 +32,7 @@ LONGER = 1.1
 """A run is looked at again once it is so much longer: its files are read whole."""
 NUMBERS = 64
 """Numbers of each tensor that are compared."""
+UNLIKELY = 1e-6
 FILE = "doctor.jsonl"
 
 
@@ -43,10 +44,12 @@ class Doctor(Callback):
     nothing was found. It needs ``CurveWriter``. A run whose files cannot be read goes on.
 
     At the first three iterations, and at every n-th, it also writes a line to ``doctor.jsonl``:
-    how many of the policy's tensors have moved since training began, and ``gain``, the correlation
-    over tokens of a few responses between advantage and change of log-prob by the iteration's
-    updates. It costs a forward pass of these responses. Updates that go the right way make it
-    positive. With ``top_p`` or ``top_k`` it is not measured.
+    how many of the policy's tensors have moved since training began; ``weight_norm``, of what is
+    trained, as training began; ``num_copies``, how many responses equal another one of their group
+    against all odds; and ``gain``, the correlation over tokens of a few responses between advantage
+    and change of log-prob by the iteration's updates. It costs a forward pass of these responses.
+    Updates that go the right way make it positive. With ``top_p`` or ``top_k`` the last two are not
+    measured, with sharded weights the norm is not.
 
     Args:
         every_n_iterations: How often to measure and to look; seldomer after a hundred iterations,
@@ -62,6 +65,7 @@ class Doctor(Callback):
         self.every_n_iterations, self.num_responses = every_n_iterations, num_responses
         self._folder: Path | None = None
         self._start: dict[str, Tensor] = {}
+        self._norm: Record = {}
         self._said: set[str] = set()
         self._failure: Exception | None = None
         self._next_look = 0
@@ -80,6 +84,7 @@ class Doctor(Callback):
         if self._folder is None:
             return
         self._start = sampled(cast(TrainsPolicy, pl_module))
+        self._norm = weight_norm(cast(TrainsPolicy, pl_module))
         if not trainer.is_global_zero:
             return
         finished = finished_iterations(trainer, pl_module)
@@ -104,7 +109,7 @@ class Doctor(Callback):
             gain = self._gain(trainer, pl_module, rollout)
             if trainer.is_global_zero:
                 moved = how_many_moved(self._start, sampled(cast(TrainsPolicy, pl_module)))
-                line = {"iteration": rollout.iteration, **moved, **gain}
+                line = {"iteration": rollout.iteration, **moved, **self._norm, **gain}
                 append_records(self._folder / FILE, [line])
         finished = rollout.iteration + 1
         if due and finished >= self._next_look and trainer.is_global_zero:
@@ -145,11 +150,14 @@ class Doctor(Callback):
             return []
 
     def _gain(self, trainer: pl.Trainer, module: pl.LightningModule, rollout: Rollout) -> Record:
-        """Return ``gain``, and of how many tokens it is; nothing where it is not measured."""
-        if not self.num_responses or not isinstance(module, RollsOut):
+        """Return ``num_copies``, ``gain``, and of how many tokens it is; some may be missing."""
+        if not isinstance(module, RollsOut):
             return {}
         if module.sampling.top_p < 1 or module.sampling.top_k:  # sampled among fewer tokens
             return {}
+        copies = {"num_copies": num_copies(rollout)}
+        if not self.num_responses:
+            return copies
         wanted = module.num_token_rows
         module.num_token_rows = self.num_responses
         try:
@@ -157,7 +165,26 @@ class Doctor(Callback):
                 tokens = module.first_token_values(rollout, module.sampling)["tokens"]
         finally:
             module.num_token_rows = wanted
-        return gain_of(rollout, tokens)
+        return copies | gain_of(rollout, tokens)
+
+
+def num_copies(rollout: Rollout) -> int:
+    """Return how many responses equal an earlier one of their group, against all odds.
+
+    Two of n independent responses are one text of log-prob l with a chance below n (n - 1) / 2
+    exp(l). It counts where that is below one in a million.
+    """
+    pairs = math.comb(rollout.group_size, 2)
+    logp_B = (rollout.logp_sampler_BT * rollout.sampled_BT).sum(1).tolist()
+    seen: set[tuple[int, ...]] = set()
+    count = 0
+    for row, (ids, length) in enumerate(
+        zip(rollout.response_BT.tolist(), rollout.length_B.tolist(), strict=True)
+    ):
+        text = (row // rollout.group_size, *ids[:length])
+        count += text in seen and pairs * math.exp(logp_B[row]) < UNLIKELY
+        seen.add(text)
+    return count
 
 
 def gain_of(rollout: Rollout, tokens: TokenValues) -> Record:
@@ -187,6 +214,15 @@ def sampled(module: TrainsPolicy) -> dict[str, Tensor]:
             numbers = local.detach().reshape(-1)[::step][:NUMBERS]
             found[f"{kind} {name}"] = numbers.float().cpu().clone()
     return found
+
+
+@torch.no_grad()
+def weight_norm(module: TrainsPolicy) -> Record:
+    """Return ``weight_norm``, that of all weights that are trained; nothing of sharded ones."""
+    trained = [weight for weight in module.policy.parameters() if weight.requires_grad]
+    if any(isinstance(weight, DTensor) for weight in trained):
+        return {}
+    return {"weight_norm": float(torch.nn.utils.get_total_norm(trained))}
 
 
 def how_many_moved(before: dict[str, Tensor], now: dict[str, Tensor]) -> dict[str, int]:

@@ -26,7 +26,14 @@ def sampling(run: Run) -> Evidence:
 
 
 def copies(run: Run) -> Evidence:
-    """See groups whose responses are copies of each other while they are not all right."""
+    """See groups whose responses are copies of each other while they are not all right.
+
+    Or a few copies of responses so unlikely that independent samples are none.
+    """
+    counts = [line["num_copies"] for line in run.measured if "num_copies" in line]
+    if sum(counts) >= 2:
+        seen = f"{sum(counts)} responses of the {len(counts)} iterations measured equal another one"
+        return f"{seen} of their group, which independent samples do once in a million"
     groups = [g for g in run.groups if len(g) >= 4 and not all(map(got_right, g))]
     if len(groups) < 3:
         return None

@@ -181,12 +181,19 @@ def wrong_way(run: Run) -> Evidence:
 def weight_decay(run: Run) -> Evidence:
     """See a decay that takes more than a ten-thousandth of each weight at an update.
 
-    That is 10 % in a thousand updates. Published: a rate of 1e-6 with a decay of 0.1.
+    That is 10 % in a thousand updates. Published: a rate of 1e-6 with a decay of 0.1. Where it is
+    not decoupled, see one that outweighs the gradient.
     """
     rate = max(run.values("train/learning_rate") or [run.setting("model.optimizer.lr", 0.0)])
     decay, kind = run.setting("model.optimizer.weight_decay", 0.0), run.class_of("model.optimizer")
-    if "W" not in kind and decay >= 1:  # not decoupled: it is a part of the gradient
-        return f"model.optimizer.weight_decay is {decay:g} with {kind}"
+    if "W" not in kind:  # not decoupled: it is a part of the gradient
+        norms = [line["weight_norm"] for line in run.measured if "weight_norm" in line]
+        pull, gradient = decay * max(norms, default=0.0), run.mean("train/grad_norm")
+        if pull > gradient:
+            seen = f"model.optimizer.weight_decay {decay:g} with {kind} adds {pull:.2g} of norm"
+            return f"{seen} to gradients of {gradient:.2g}"
+        if decay >= 1:
+            return f"model.optimizer.weight_decay is {decay:g} with {kind}"
     if rate * decay <= 1e-4:
         return None
     seen = f"model.optimizer.weight_decay {decay:g} at a rate of {rate:.2g}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 from tiny import metrics
+from tiny_run import response, rollout_of
 
 from r1lit.callbacks import Doctor
+from r1lit.callbacks.doctor import num_copies
 from r1lit.files import read_records
 
 SLOW = {"model": {"init_args": {"optimizer": {"init_args": {"lr": 1e-3}}}}}
@@ -110,3 +115,26 @@ def test_a_run_without_curves_is_not_looked_at(fit, tmp_path, capsys):
 def test_intervals_below_one_are_refused():
     with pytest.raises(ValueError, match=r"Doctor\.every_n_iterations: 0"):
         Doctor(every_n_iterations=0)
+
+
+@pytest.mark.long
+def test_copies_against_all_odds_are_counted(fit, tmp_path):
+    """Samples of one seed are the same text; independent ones of so many tokens are not."""
+    shared = {"class_path": "experiments.doctor.plants_round5.SharedSeeds"}
+    fit("alone")
+    fit("shared", {"model": {"init_args": {"engine": shared}}})
+    alone, both = (read_records(tmp_path / name / "doctor.jsonl") for name in ("alone", "shared"))
+    assert [line["num_copies"] for line in alone] == [0, 0, 0]
+    assert min(line["num_copies"] for line in both) > 0
+    assert len({line["weight_norm"] for line in alone}) == 1 and alone[0]["weight_norm"] > 0
+
+
+def test_a_copy_counts_by_its_chance():
+    """Groups of two: likely, unlikely and in two groups, unlikely and in one."""
+    ids_BT = torch.tensor([[5, 6, 0], [5, 6, 0], [7, 8, 0], [9, 9, 0], [7, 8, 0], [7, 8, 0]])
+    logp_BT = torch.tensor([[-1.0, -1.0, -50.0]] * 2 + [[-9.0, -9.0, 0.0]] * 4)  # two count
+    rollout = replace(
+        rollout_of([response("7", True)] * 6, group_size=2),
+        response_BT=ids_BT, logp_sampler_BT=logp_BT, length_B=torch.full((6,), 2),
+    )  # fmt: skip
+    assert num_copies(rollout) == 1

@@ -305,6 +305,29 @@ def test_other_evidence_of_a_rule(name, metrics, settings, lines, tmp_path):
     assert [rule.name for rule, _ in found] == [name]
 
 
+@pytest.mark.parametrize(("num_copies", "names"), [(0, []), (1, ["copies"])])
+def test_a_few_copies_against_all_odds(num_copies, names, tmp_path):
+    measured = [{"iteration": i, **WHOLE, "num_copies": num_copies} for i in range(3)]
+    found = findings(run(tmp_path, {}, {}, GOOD, measured))
+    assert [rule.name for rule, _ in found] == names
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "decay", "names"),
+    [("Adam", 0.02, ["weight_decay"]), ("Adam", 0.002, []), ("AdamW", 0.02, [])],
+)
+def test_a_decay_that_is_a_part_of_the_gradient_may_outweigh_it(optimizer, decay, names, tmp_path):
+    settings = {
+        "model.optimizer": {
+            "class_path": f"torch.optim.{optimizer}",
+            "init_args": {"lr": 1e-5, "weight_decay": decay},
+        }
+    }
+    measured = [{"iteration": 0, **WHOLE, "weight_norm": 50.0}]
+    found = findings(run(tmp_path, {"train/grad_norm": 0.5}, settings, GOOD, measured))
+    assert [rule.name for rule, _ in found] == names
+
+
 @pytest.mark.parametrize(
     ("metrics", "settings", "lines"),
     [
