@@ -1,15 +1,13 @@
 from .divergences import Divergences as Divergences, Scores as Scores, TopScores as TopScores
+from .linear_cross_entropy import CrossEntropy as CrossEntropy
 from .loading import (
     context_length as context_length,
     load_config as load_config,
     load_policy as load_policy,
-    load_reward_config as load_reward_config,
-    load_reward_model as load_reward_model,
     load_tokenizer as load_tokenizer,
 )
 from .outputs import (
     Compute as Compute,
-    CrossEntropy as CrossEntropy,
     Logits as Logits,
     LogProbs as LogProbs,
     States as States,
@@ -24,6 +22,10 @@ from .policy import (
 from .predictions import PolicyOutput as PolicyOutput
 from .rope import rope_limit as rope_limit
 from .scalar_head import ScalarModel as ScalarModel
+from .scalar_loading import (
+    load_reward_config as load_reward_config,
+    load_reward_model as load_reward_model,
+)
 from .source import ModelSource as ModelSource
 from .teacher import (
     FullScores as FullScores,

@@ -1,4 +1,4 @@
-"""Loading of tokenizers, policies and reward models: Hugging Face directories or names in."""
+"""Loading of tokenizers and policies, from Hugging Face directories or names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from r1lit.errors import check_at_least
 from r1lit.policy.adapter import Adapter, compute_alike, find_quantization, merge_adapter
 from r1lit.policy.policy import ModelWrapper, Policy
 from r1lit.policy.rope import rope_limit
-from r1lit.policy.scalar_head import HEAD, MEAN, STD, ScalarModel
 from r1lit.policy.shards import StoredWeight, build_without_weights, can_be_put, fill, stand_ins
 from r1lit.policy.source import ModelSource, first_line, refuse_missing_directory
 from r1lit.policy.support import try_out
@@ -154,9 +151,9 @@ def load_policy(
     """
     source = ModelSource.of(model)
     config = load_config(source)
-    loaded = _load(source, config, AutoModelForCausalLM, sharded)
+    loaded = load_weights(source, config, AutoModelForCausalLM, sharded)
     policy = Policy(loaded.model, dropout)
-    _finish(policy, loaded, source, gradient_checkpointing)
+    finish_loading(policy, loaded, source, gradient_checkpointing)
     if loaded.unread is None:
         try_out(policy, source)
     if not dropout:
@@ -164,61 +161,26 @@ def load_policy(
     return policy.train()
 
 
-def load_reward_model(
-    model: Model,
-    *,
-    pad_id: int,
-    dropout: bool = True,
-    gradient_checkpointing: bool = False,
-    sharded: bool = False,
-) -> ScalarModel:
-    """Load a reward model in training mode, or make one of a policy's body and a head of zeros.
-
-    Every reward of a new head is 0, the loss of a pair log 2, and the first update moves the head
-    alone. The head has no bias: what the rewards of a reference set have as their mean is kept in
-    the configuration, see ``normalised``.
-
-    Args:
-        model: a policy whose LM head is left out, or a reward model. With ``from_scratch`` its body
-            has fresh weights, with ``adapter`` that is trained, with the head; see ``load_policy``.
-        pad_id: of the tokenizer, for those that run the exported model with padded rows.
-        dropout: keep the dropout of the configuration.
-        gradient_checkpointing: trade time for memory.
-        sharded: leave the body's weights for ``read_shares``; see ``load_policy``.
-
-    Raises:
-        ValueError: if it cannot be loaded, lacks weights of the body, or has no linear head.
-    """
-    source = ModelSource.of(model)
-    if source.quantization is not None:
-        raise ValueError("quantization: reward models in 4 bits are not supported; leave it out")
-    config = load_reward_config(source)
-    has_new_head = source.from_scratch or not is_reward_model(config)
-    config.num_labels = 1
-    config.pad_token_id = pad_id
-    kind = AutoModelForSequenceClassification
-    loaded = _load(source, config, kind, sharded, HEAD if has_new_head else None)
-    _set_head(loaded, source, has_new_head)
-    made = ScalarModel(loaded.model, dropout)
-    _finish(made, loaded, source, gradient_checkpointing)
-    return made.train()
-
-
 @dataclass(kw_only=True)
-class _Loaded:
+class Loaded:
     """A Hugging Face model, and which of its weights are still to be read."""
 
     model: Any
     unread: Mapping[str, StoredWeight] | None = None
 
 
-def _load(
-    source: ModelSource, config: PretrainedConfig, kind: Any, sharded: bool, head: str | None = None
-) -> _Loaded:
+def load_weights(
+    source: ModelSource,
+    config: PretrainedConfig,
+    kind: Any,
+    sharded: bool,
+    head: str | None = None,
+    has_new_head: bool = False,
+) -> Loaded:
     """Return a model with its weights, or, ``sharded``, with those that must be read whole.
 
-    A PEFT folder's adapter is merged unless one is trained. ``head`` begins the names of weights
-    that are new.
+    A PEFT folder's adapter is merged unless one is trained. ``head`` begins the names of a scalar
+    head's weights, which may be new.
     """
     base, folder, adapter = source.base, source.folder, source.adapter
     options: dict[str, Any] = {
@@ -232,17 +194,18 @@ def _load(
     )
     if in_4_bits is not None:
         options["quantization_config"] = in_4_bits
-    loaded = None
+    loaded, new = None, head if has_new_head else None
     if sharded and not source.from_scratch and in_4_bits is None and can_be_put(adapter, folder):
-        built = build_without_weights(kind, config, base, new=head, **options)
-        loaded = built and _Loaded(model=built[0], unread=built[1])
+        built = build_without_weights(kind, config, base, new=new, **options)
+        loaded = built and Loaded(model=built[0], unread=built[1])
     if source.from_scratch:
         try:
-            loaded = _Loaded(model=kind.from_config(config, **options))
+            loaded = Loaded(model=kind.from_config(config, **options))
         except (ImportError, ValueError) as error:
             raise ValueError(_cannot_make(source, error)) from error
     elif loaded is None:
-        loaded = _Loaded(model=_read_whole(source, config, kind, head, **options))
+        may_lack = head if has_new_head or folder is not None else None
+        loaded = Loaded(model=_read_whole(source, config, kind, may_lack, **options))
     if folder is not None and adapter is None:
         whole = loaded.model if in_4_bits is None else loaded.model.dequantize()
         loaded.model = merge_adapter(whole, folder, source.key)
@@ -250,9 +213,9 @@ def _load(
 
 
 def _read_whole(
-    source: ModelSource, config: PretrainedConfig, kind: Any, head: str | None, **options: Any
+    source: ModelSource, config: PretrainedConfig, kind: Any, may_lack: str | None, **options: Any
 ) -> Any:
-    """Return a model with all its weights; a reward model's new head has none yet.
+    """Return a model with all its weights but those whose names begin with ``may_lack``.
 
     Raises:
         ValueError: if they cannot be read, or some are missing, which would be noise.
@@ -275,10 +238,8 @@ def _read_whole(
             fault = f"no weights can be loaded from {source.path!r} ({first_line(error)})"
         message = _cannot_make(source, error) if fault is None else f"{source.key}: {fault}"
         raise ValueError(message) from error
-    has_head = is_scalar and (head is not None or source.folder is not None)
-    missing = sorted(
-        name for name in loaded[1]["missing_keys"] if not (has_head and name.startswith(HEAD))
-    )
+    names = loaded[1]["missing_keys"]
+    missing = sorted(n for n in names if may_lack is None or not n.startswith(may_lack))
     if missing:
         raise ValueError(
             f"{source.key}: {source.path!r} lacks {len(missing)} of the model's weights,"
@@ -287,8 +248,8 @@ def _read_whole(
     return compute_alike(loaded[0])
 
 
-def _finish(
-    wrapper: ModelWrapper, loaded: _Loaded, source: ModelSource, gradient_checkpointing: bool
+def finish_loading(
+    wrapper: ModelWrapper, loaded: Loaded, source: ModelSource, gradient_checkpointing: bool
 ) -> None:
     """Put the adapter in, and note what is still to be read."""
     if source.adapter is not None:
@@ -410,55 +371,6 @@ def find_fault(kind: Any, folder: str) -> str | None:
     return None
 
 
-def is_reward_model(config: PretrainedConfig) -> bool:
-    """Return whether a directory holds a reward model already, not the policy to make one of."""
-    return any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
-
-
-def load_reward_config(model: Model) -> PretrainedConfig:
-    """Load the configuration of a reward model, or of a policy whose body is to become one.
-
-    Raises:
-        ValueError: if there is neither, or the reward model gives more than one number.
-    """
-    source = ModelSource.of(model)
-    config = read_config(source)
-    if not is_reward_model(config):
-        return load_config(source)
-    if config.num_labels != 1:
-        raise ValueError(
-            f"{source.key}: {source.path!r} gives {config.num_labels} numbers, where a reward model"
-            " gives 1"
-        )
-    return config
-
-
-def _set_head(loaded: _Loaded, source: ModelSource, new: bool) -> None:
-    """Give the head its weights: zeros if it is new, or else those that are still in the files.
-
-    Raises:
-        ValueError: if it is not linear.
-    """
-    model = loaded.model
-    head = getattr(model, HEAD, None)
-    if not isinstance(head, torch.nn.Linear):
-        raise ValueError(
-            f"{source.key}: {type(model).__name__} has no linear head named {HEAD!r}; reward models"
-            " are made of decoders such as Llama, Qwen, Mistral, Gemma and GPT-2"
-        )
-    if loaded.unread is not None:
-        head.to_empty(device="cpu")
-        for name, weight in head.named_parameters():
-            if not new:
-                weight.data.copy_(loaded.unread[f"{HEAD}.{name}"].read())
-    if new:
-        torch.nn.init.zeros_(head.weight)
-        if head.bias is not None:
-            torch.nn.init.zeros_(head.bias)
-        for key in (MEAN, STD):
-            setattr(model.config, key, None)
-
-
 @contextmanager
 def _quiet(enabled: bool) -> Iterator[None]:
     logger = logging.getLogger("transformers")
@@ -468,42 +380,3 @@ def _quiet(enabled: bool) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-class FrozenScorer:
-    """A scalar model that rewards and searches read; loaded at the first use, never trained.
-
-    Args:
-        model: a sequence classifier of one number.
-        batch_tokens: of one forward pass, padding included.
-        device: where it is computed; the current GPU if there is one.
-
-    Raises:
-        ValueError: if there is none, or a language model.
-    """
-
-    def __init__(self, model: Model, batch_tokens: int, device: str | None) -> None:
-        check_at_least("batch_tokens", batch_tokens, 1)
-        self.source = ModelSource.frozen(model, "model")
-        self.batch_tokens = batch_tokens
-        self.config = load_reward_config(self.source)
-        if not is_reward_model(self.config):
-            raise ValueError(
-                f"model: {self.source.path!r} holds a language model, not a reward model (a"
-                " sequence classifier of one number); RewardModule makes one of it"
-            )
-        self.tokenizer = load_tokenizer(self.source)
-        self._device = device
-
-    @cached_property
-    def model(self) -> ScalarModel:
-        """The model, on its device.
-
-        An evaluation may load it first: what is made in its mode could not be used in training.
-        """
-        pad_id = self.tokenizer.pad_token_id
-        assert isinstance(pad_id, int)
-        with torch.inference_mode(False):
-            model = load_reward_model(self.source, pad_id=pad_id)
-            device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
-            return model.eval().requires_grad_(False).to(device)

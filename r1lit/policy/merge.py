@@ -15,14 +15,8 @@ from transformers.utils import is_gguf_available, logging
 
 from r1lit.console import as_help
 from r1lit.files import beside, remove, replace_path
-from r1lit.policy.loading import (
-    is_reward_model,
-    load_policy,
-    load_reward_model,
-    load_tokenizer,
-    read_config,
-    torch_dtype,
-)
+from r1lit.policy.loading import load_policy, load_tokenizer, read_config, torch_dtype
+from r1lit.policy.scalar_loading import is_reward_model, load_reward_model
 from r1lit.policy.source import GGUF, SETTINGS_FILE, ModelSource
 from r1lit.text.prompts import encode_prompts
 

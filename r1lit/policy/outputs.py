@@ -13,7 +13,6 @@ from torch import Tensor
 
 from r1lit.objectives.terms import entropy_BT
 from r1lit.policy.candidate_logp import among_candidates
-from r1lit.policy.linear_cross_entropy import linear_cross_entropy
 from r1lit.policy.linear_logp import linear_logp
 from r1lit.policy.predictions import PolicyOutput, Predictions
 
@@ -51,17 +50,6 @@ class LogProbs(Compute):
         logp_K = logits_KV.log_softmax(-1).gather(-1, target_K[:, None]).squeeze(-1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.entropy_gradient):
             return PolicyOutput(logp_K=logp_K, entropy_K=entropy_BT(logits_KV))
-
-
-class CrossEntropy(Compute):
-    """``cross_entropy``, summed over the targets; takes less time than ``LogProbs``."""
-
-    def __call__(self, predictions: Predictions, target_K: Tensor) -> PolicyOutput:
-        """Return the summed cross-entropy."""
-        if predictions.weight_VD is None:
-            return PolicyOutput(cross_entropy=-predictions.logp(target_K).sum())
-        loss = linear_cross_entropy(predictions.states_KD, predictions.weight_VD, target_K)
-        return PolicyOutput(cross_entropy=loss)
 
 
 class States(Compute):

@@ -12,7 +12,7 @@ import torch
 from r1lit.batches import Response
 from r1lit.errors import check_above
 from r1lit.policy.held import HeldModels
-from r1lit.policy.loading import FrozenScorer, context_length
+from r1lit.policy.loading import context_length
 from r1lit.policy.scalar_head import (
     MEAN,
     STD,
@@ -21,6 +21,7 @@ from r1lit.policy.scalar_head import (
     score_rows,
     score_steps,
 )
+from r1lit.policy.scalar_loading import FrozenScorer
 from r1lit.policy.source import ModelSource
 from r1lit.rewards.base import RewardFunction, StepRewards
 from r1lit.text.prompts import Conversation, question_of

@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Response, Verdict
 from r1lit.errors import check_at_least
-from r1lit.policy.loading import FrozenScorer
 from r1lit.policy.scalar_head import score_rows
+from r1lit.policy.scalar_loading import FrozenScorer
 from r1lit.policy.source import ModelSource
 from r1lit.rewards import RewardFunction, score
 from r1lit.search.generation import PartialResponse

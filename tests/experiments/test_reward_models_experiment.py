@@ -20,8 +20,8 @@ from r1lit.data import TablePairs
 from r1lit.data.preference_data import split_examples
 from r1lit.files import read_records, write_records
 from r1lit.policy import load_tokenizer
-from r1lit.policy.loading import load_reward_config
 from r1lit.policy.scalar_head import MEAN
+from r1lit.policy.scalar_loading import load_reward_config
 
 
 @pytest.fixture(autouse=True)

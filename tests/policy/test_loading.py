@@ -33,7 +33,7 @@ from r1lit.policy import (
     load_policy,
     load_tokenizer,
 )
-from r1lit.policy.loading import load_reward_config
+from r1lit.policy.scalar_loading import load_reward_config
 from r1lit.rewards import RewardModel
 
 
