@@ -92,7 +92,10 @@ def run_script(name: str, main: Callable[[], object]) -> None:
     warnings.formatwarning = lambda message, *_, **__: f"{name}: warning: {message}\n"
     try:
         with tracing_user_code():
-            main()
+            try:
+                main()
+            finally:
+                print(end="", flush=True)  # here what cannot be written is an error like another
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(130)
@@ -103,7 +106,7 @@ def run_script(name: str, main: Callable[[], object]) -> None:
             sys.exit(128 + signal.SIGTERM)
         raise
     except (ValueError, OSError) as error:
-        if isinstance(error, BrokenPipeError) and nobody_reads("\n"):
+        if isinstance(error, BrokenPipeError) and nobody_reads():
             sys.exit(141)  # as of SIGPIPE, which Windows has not
         message = str(error)
         if isinstance(error, OSError):
@@ -120,15 +123,17 @@ def run_script(name: str, main: Callable[[], object]) -> None:
         sys.exit(2)
     finally:
         warnings.formatwarning = shown
-        nobody_reads()  # or Python complains as it ends
+        try:
+            print(end="", flush=True)
+        except OSError:  # said already: Python should not say so again as it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def nobody_reads(text: str = "") -> bool:
-    """Return whether standard output's reader has gone, by writing; what follows goes nowhere."""
+def nobody_reads() -> bool:
+    """Return whether standard output's reader has gone; writes an empty line to find out."""
     try:
-        print(text, end="", flush=True)
+        print(flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
     return False
 

@@ -106,10 +106,10 @@ class Doctor(Callback):
             return
         due = (rollout.iteration + 1) % self.every_n_iterations == 0
         if due or rollout.iteration < FIRST:
-            gain = self._gain(trainer, pl_module, rollout)
+            numbers = self._numbers_of(rollout, trainer, pl_module)
             if trainer.is_global_zero:
                 moved = how_many_moved(self._start, sampled(cast(TrainsPolicy, pl_module)))
-                line = {"iteration": rollout.iteration, **moved, **self._norm, **gain}
+                line = {"iteration": rollout.iteration, **moved, **self._norm, **numbers}
                 append_records(self._folder / FILE, [line])
         finished = rollout.iteration + 1
         if due and finished >= self._next_look and trainer.is_global_zero:
@@ -149,7 +149,9 @@ class Doctor(Callback):
             self._failure = error
             return []
 
-    def _gain(self, trainer: pl.Trainer, module: pl.LightningModule, rollout: Rollout) -> Record:
+    def _numbers_of(
+        self, rollout: Rollout, trainer: pl.Trainer, module: pl.LightningModule
+    ) -> Record:
         """Return ``num_copies``, ``gain``, and of how many tokens it is; some may be missing."""
         if not isinstance(module, RollsOut):
             return {}

@@ -178,6 +178,10 @@ def wrong_way(run: Run) -> Evidence:
     return f"{seen} responses with a positive advantage (correlation {statistics.fmean(gains):.2f})"
 
 
+COUPLED = ("Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "RMSprop", "SGD", "ASGD")
+"""PyTorch's optimizers that add the decay to the gradient, unless they are told to decouple it."""
+
+
 def weight_decay(run: Run) -> Evidence:
     """See a decay that takes more than a ten-thousandth of each weight at an update.
 
@@ -186,10 +190,11 @@ def weight_decay(run: Run) -> Evidence:
     """
     rate = max(run.values("train/learning_rate") or [run.setting("model.optimizer.lr", 0.0)])
     decay, kind = run.setting("model.optimizer.weight_decay", 0.0), run.class_of("model.optimizer")
-    if "W" not in kind:  # not decoupled: it is a part of the gradient
+    decoupled = "W" in kind or run.setting("model.optimizer.decoupled_weight_decay", False)
+    if not decoupled:  # it is a part of the gradient
         norms = [line["weight_norm"] for line in run.measured if "weight_norm" in line]
         pull, gradient = decay * max(norms, default=0.0), run.mean("train/grad_norm")
-        if pull > gradient:
+        if kind in COUPLED and pull > gradient:
             seen = f"model.optimizer.weight_decay {decay:g} with {kind} adds {pull:.2g} of norm"
             return f"{seen} to gradients of {gradient:.2g}"
         if decay >= 1:

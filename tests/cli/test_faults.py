@@ -174,7 +174,7 @@ def test_a_reader_that_has_gone_ends_a_command_without_a_word(unbuffered):
     with subprocess.Popen(command, cwd=ROOT, **pipe) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == (141 if unbuffered else 0)
+    assert process.returncode == 141
 
 
 def test_a_broken_pipe_that_is_not_standard_output_keeps_its_traceback():

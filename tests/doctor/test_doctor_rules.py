@@ -314,7 +314,12 @@ def test_a_few_copies_against_all_odds(num_copies, names, tmp_path):
 
 @pytest.mark.parametrize(
     ("optimizer", "decay", "names"),
-    [("Adam", 0.02, ["weight_decay"]), ("Adam", 0.002, []), ("AdamW", 0.02, [])],
+    [
+        ("Adam", 0.02, ["weight_decay"]),
+        ("Adam", 0.002, []),
+        ("AdamW", 0.02, []),
+        ("Muon", 0.02, []),
+    ],
 )
 def test_a_decay_that_is_a_part_of_the_gradient_may_outweigh_it(optimizer, decay, names, tmp_path):
     settings = {
