@@ -74,6 +74,9 @@ class Adapter:
         """True where training begins with the model without adapter."""
         if folder is not None:
             self._load(folder)
+        # peft finds them by walks through the model and, of a base on the hub, a request
+        self._saved: frozenset[str] | None = None
+        self._stored: dict[str, str] = {}  # of ``gather``'s names; empty where it is not stored
         if base is not None:
             local = Path(base)
             name = str(local.resolve()) if local.is_dir() else base
@@ -156,16 +159,23 @@ class Adapter:
         from peft.utils import get_peft_model_state_dict
 
         state = self.peft.state_dict()
-        saved = {id(x) for x in get_peft_model_state_dict(self.peft, state_dict=state).values()}
-        return {name: whole(x).cpu() for name, x in state.items() if id(x) in saved}
+        if self._saved is None or not self._saved <= state.keys():
+            saved = {id(x) for x in get_peft_model_state_dict(self.peft, state_dict=state).values()}
+            self._saved = frozenset(name for name, x in state.items() if id(x) in saved)
+        return {name: whole(x).cpu() for name, x in state.items() if name in self._saved}
 
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return ``gather``'s weights by their names in a PEFT folder."""
         from peft.utils import get_peft_model_state_dict
 
+        if weights.keys() == self._stored.keys():
+            return {there: weights[here] for here, there in self._stored.items() if there}
         state = get_peft_model_state_dict(
             self.peft, state_dict=weights, save_embedding_layers=False
         )
+        names = {id(x): name for name, x in state.items()}
+        if names.keys() <= {id(x) for x in weights.values()}:  # else some are computed
+            self._stored = {name: names.get(id(x), "") for name, x in weights.items()}
         return dict(state)
 
     def save_weights(self, directory: Path, weights: dict[str, Tensor]) -> None:

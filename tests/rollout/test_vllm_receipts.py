@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import peft
@@ -182,3 +182,84 @@ def test_an_adapter_that_is_stale_or_there_in_part() -> None:
     other = [lora_worker(adapter.stored(adapter.gather()), 3.0, torch.float32)]
     wrong, _ = receipt.differences(other)
     assert len(wrong) == len(new) and "another adapter" in receipt.fault(wrong, other)
+
+
+def cut(
+    name: str, tensor: torch.Tensor, rank: int, sharded: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What one of two workers holds of a tensor, and its keys, as vLLM's layers cut it.
+
+    ``sharded`` is its ``--fully-sharded-loras`` with a ``--max-lora-rank`` of twice the rank, so
+    that one worker has all rows of A.
+    """
+    own = keys(0, tensor.numel(), CPU).reshape(tensor.shape)
+    rows, columns = (size // 2 for size in tensor.shape)
+    by_rows = slice(rank * rows, (rank + 1) * rows), slice(None)
+    by_columns = slice(None), slice(rank * columns, (rank + 1) * columns)
+    whole, none = (slice(None), slice(None)), (slice(0), slice(None))
+    is_b = ".lora_B." in name
+    if "down_proj" in name:  # is cut where it reads
+        part = by_columns if not is_b else by_rows if sharded else whole
+    else:
+        part = by_rows if is_b else none if sharded and rank else whole
+    return tensor[part], own[part]
+
+
+def lora_workers(
+    of_rank: Sequence[Mapping[str, torch.Tensor]], scale: float, sharded: bool
+) -> list[dict[str, list[dict[str, Any]]]]:
+    """Two workers, each with its part of an adapter of its own."""
+    held: list[dict[str, list[dict[str, Any]]]] = []
+    for rank, tensors in enumerate(of_rank):
+        parts = {name: cut(name, tensor, rank, sharded) for name, tensor in tensors.items()}
+        held.append(
+            {
+                name: [place(here * (scale if ".lora_B." in name else 1), own)]
+                for name, (here, own) in parts.items()
+                if own.numel()
+            }
+        )
+    return held
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_an_adapter_in_two_workers(sharded: bool) -> None:
+    adapter = adapter_of(LORA)
+    first = AdapterReceipt(adapter, [])
+    old = {name: x.clone() for name, x in adapter.stored(adapter.gather()).items()}
+    nudge(adapter, seed=1)
+    receipt = AdapterReceipt(adapter, [], first)
+    new = {name: x.clone() for name, x in adapter.stored(adapter.gather()).items()}
+    assert receipt.differences(lora_workers([new, new], 3.0, sharded)) == ([], [])
+    for rank in range(2):  # one element, in one worker
+        for name in list(new)[:4]:
+            changed = {key: x.clone() for key, x in new.items()}
+            here, _ = cut(name, changed[name], rank, sharded)
+            if here.numel():
+                for _ in range(2):  # one would be rounded away by some products with the scale
+                    here[-1, -1] = torch.nextafter(here[-1, -1], here[-1, -1] + 1)
+                held = [changed if rank == r else new for r in range(2)]
+                wrong, unread = receipt.differences(lora_workers(held, 3.0, sharded))
+                assert (wrong, unread) == ([name], [])
+    stale = lora_workers([old, old], 3.0, sharded)
+    assert "those of the version before" in receipt.fault(receipt.differences(stale)[0], stale)
+    half = lora_workers([new, old], 3.0, sharded)  # one worker has not taken it
+    wrong, unread = receipt.differences(half)
+    assert set(wrong) >= {name for name in new if ".lora_B." in name} and unread == []
+    other = lora_workers([new, new], 1.0, sharded)
+    wrong, _ = receipt.differences(other)
+    assert set(wrong) == {name for name in new if ".lora_B." in name}
+    assert receipt.fault(wrong, other) == "they are the policy's at another scale, 1"
+
+
+def test_an_adapter_whose_parts_are_not_whole() -> None:
+    adapter = adapter_of(LORA)
+    receipt = AdapterReceipt(adapter, [])
+    tensors = adapter.stored(adapter.gather())
+    held = lora_workers([tensors, tensors], 3.0, sharded=False)
+    b = [name for name in tensors if "q_proj.lora_B." in name]
+    for gone in ({name: [] for name in b}, {name: held[0][name] for name in b}):
+        wrong, unread = receipt.differences([held[0], held[1] | gone])  # a half, and the same twice
+        assert (wrong, unread) == (b, [])
+    converted = {b[0]: [held[1][b[0]][0] | {"dtype": "bfloat16"}]}
+    assert receipt.differences([held[0], held[1] | converted]) == ([], [b[0]])

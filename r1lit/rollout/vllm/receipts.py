@@ -87,12 +87,11 @@ class Receipt:
             copies, left = divmod(
                 sum(p["count"] for p in places), max(torch.Size(shape).numel(), 1)
             )
-            known = {p["dtype"] for p in places} <= self._digests[name].keys()
+            kind = self._kind(name, places)
             all_keys = sum(int(p["keys"]) for p in places) % MODULUS
-            if left or not copies or not known or all_keys != copies * self._keys[name] % MODULUS:
+            if left or not copies or not kind or all_keys != copies * self._keys[name] % MODULUS:
                 unread.append(name)
                 continue
-            (kind,) = {p["dtype"] for p in places}
             expected = self._digests[name][kind]
             found = sum(int(p["digest"]) for p in places) % MODULUS
             if found == copies * expected % MODULUS:
@@ -101,6 +100,11 @@ class Receipt:
                 wrong.append(name)
         tied = {n for n in unread if read & {(d, k) for k, d in self._digests[n].items()}}
         return wrong, [name for name in unread if name not in tied]
+
+    def _kind(self, name: str, places: Sequence[Place]) -> str | None:
+        """Return the dtype that a tensor has in all places; None if its digest there is unknown."""
+        kinds = {place["dtype"] for place in places}
+        return kinds.pop() if len(kinds) == 1 and kinds <= self._digests[name].keys() else None
 
 
 class AdapterReceipt(Receipt):
@@ -144,14 +148,17 @@ class AdapterReceipt(Receipt):
     ) -> tuple[list[str], list[str]]:
         """Return as ``Receipt.differences``.
 
-        A tensor that no server has a place for is wrong, and so is what a server's layer holds
-        beyond the adapter.
+        A tensor whose places in all workers are not a whole number of times the tensor is wrong,
+        and so is what a server's layer holds beyond the adapter.
         """
         wrong, unread = super().differences(held)
-        placed = {name for worker in held for name, places in worker.items() if places}
-        missing = [name for name in self.shapes if name not in placed]
-        beyond = sorted(placed - self.shapes.keys())
-        return wrong + missing + beyond, [name for name in unread if name not in missing]
+        placed: dict[str, list[Place]] = {}
+        for worker in held:
+            for name, places in worker.items():
+                placed[name] = placed.get(name, []) + list(places)
+        in_part = [n for n in unread if not placed.get(n) or self._kind(n, placed[n])]
+        beyond = sorted(n for n, places in placed.items() if places and n not in self.shapes)
+        return wrong + in_part + beyond, [name for name in unread if name not in in_part]
 
     def fault(self, wrong: Sequence[str], held: Sequence[Mapping[str, Sequence[Place]]]) -> str:
         """Return the likely cause of differences."""

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import torch
 
-CHUNK = 1 << 22
-SMALL = 1 << 18
+CHUNK = 1 << 18  # elements: what is computed of them stays in a core's cache
+GPU_CHUNK = 1 << 22
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -30,8 +30,8 @@ def keys(start: int, stop: int, device: torch.device) -> torch.Tensor:
 
 @lru_cache(maxsize=32)
 def small_keys(size: int, device: torch.device) -> torch.Tensor:
-    """Return the first ``keys``, kept: the many tensors of an adapter have few sizes."""
-    return keys(0, size, device)
+    """Return the first ``keys``, int64, kept: the many tensors of an adapter have few sizes."""
+    return keys(0, size, device).to(torch.int64)
 
 
 def digest(values: torch.Tensor, placed: torch.Tensor | None = None) -> int:
@@ -43,17 +43,24 @@ def digest(values: torch.Tensor, placed: torch.Tensor | None = None) -> int:
             places if left out.
     """
     flat = values.detach().reshape(-1)
+    size = CHUNK if flat.device.type == "cpu" else GPU_CHUNK
     total = 0
-    for start in range(0, flat.numel(), CHUNK):
-        part = flat[start : start + CHUNK]
+    for start in range(0, flat.numel(), size):
+        part = flat[start : start + size]
         if part.is_floating_point():
-            part = part + torch.zeros((), dtype=part.dtype, device=part.device)
+            part = part + 0.0
         bits = part.view(BITS[part.element_size()]).to(torch.int64)
-        if placed is None and flat.numel() <= SMALL:
+        if placed is not None:
+            own = placed.reshape(-1)[start : start + size]
+        elif flat.numel() <= CHUNK:
             own = small_keys(len(part), part.device)
-        elif placed is None:
-            own = keys(start, start + len(part), part.device)
         else:
-            own = placed.reshape(-1)[start : start + CHUNK]
-        total += int((bits * own.to(torch.int64)).sum())
+            own = keys(start, start + len(part), part.device)
+        total += _sum_of_products(bits, own.to(torch.int64))
     return total % (1 << 64)
+
+
+def _sum_of_products(left: torch.Tensor, right: torch.Tensor) -> int:
+    if left.device.type == "cpu":
+        return int(torch.dot(left, right))  # in one pass; CUDA has none of integers
+    return int((left * right).sum())

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from r1lit_vllm_digest import digest, keys, small_keys
+from r1lit_vllm_digest import digest, keys
 from vllm.lora.layers import BaseLayerWithLoRA
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
@@ -134,12 +135,47 @@ def without_adapters(model: Any) -> Iterator[None]:
             parent._modules[name] = child
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a buffer holds of a tensor.
+
+    ``placed`` are the tensor's keys, int64: of the buffer's places in their order, or of those at
+    ``positions``. ``constants`` are a place's ``keys`` and ``count``.
+    """
+
+    name: str
+    placed: torch.Tensor
+    positions: torch.Tensor | None
+    constants: Place
+
+    def read(self, buffer: torch.Tensor) -> Place:
+        """Return the tensor's place in the buffer as it is now."""
+        held = buffer if self.positions is None else buffer.reshape(-1)[self.positions]
+        dtype = str(buffer.dtype).removeprefix("torch.")
+        return {"digest": str(digest(held, self.placed)), "dtype": dtype} | self.constants
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one of a layer's buffers holds: parts of tensors, and 0 where ``empty`` is true.
+
+    ``empty`` is None if every place is of some tensor.
+    """
+
+    layer: str
+    key: str
+    index: int
+    parts: list[Part]
+    empty: torch.Tensor | None
+
+
 class AdapterReceipts:
     """Reads back the newest adapter's tensors from the buffers that layers compute with.
 
     vLLM packs an adapter, multiplies it by its scale, cuts it for several workers and copies it
     into buffers. So an adapter of the places' keys, at scale 1, goes the same way, into buffers
-    that stand in for the layers'. Which tensor a key is of stands in its upper half.
+    that stand in for the layers'. Which tensor a key is of stands in its upper half. The layouts
+    that are found so are kept: all versions of an adapter have the same.
 
     Args:
         manager: of the adapters in one worker.
@@ -147,6 +183,8 @@ class AdapterReceipts:
 
     def __init__(self, manager: Any) -> None:
         self._manager = manager
+        self._laid_out: object = None  # what the layouts are of
+        self._layouts: list[Layout] = []
 
     @torch.no_grad()
     def read(self, shapes: dict[str, list[int]], rank: int) -> dict[str, list[Place]]:
@@ -159,9 +197,25 @@ class AdapterReceipts:
             rank: of the adapter.
         """
         manager = self._manager
-        self._found: dict[str, list[Place]] = {name: [] for name in shapes}
         newest = max(id_ for id_ in manager.lora_index_to_id if id_ is not None)
         slot = manager.lora_index_to_id.index(newest)
+        if self._laid_out != (shapes, rank, slot):
+            self._layouts = list(self._lay_out(shapes, rank, slot))
+            self._laid_out = (shapes, rank, slot)
+        found: dict[str, list[Place]] = {name: [] for name in shapes}
+        for layout in self._layouts:
+            buffers = vars(manager.modules[layout.layer])[layout.key]
+            held = _tensors(buffers)[layout.index][slot]
+            for part in layout.parts:
+                found[part.name].append(part.read(held))
+            beyond = None if layout.empty is None else held.ne(0) & layout.empty
+            if beyond is not None and beyond.any():
+                found.setdefault(layout.layer, []).append(place_of(held, beyond.to(torch.int32)))
+        return found
+
+    def _lay_out(self, shapes: dict[str, list[int]], rank: int, slot: int) -> Iterator[Layout]:
+        """Yield the layout of each buffer; layers that are alike share its memory."""
+        manager, names, known = self._manager, list(shapes), _Interned()
         adapter = self._adapter_of_keys(shapes, rank)
         for name, layer in manager.modules.items():
             lora = manager._get_lora_layer_weights(adapter, name)
@@ -174,17 +228,18 @@ class AdapterReceipts:
                 finally:
                     vars(layer).update(held)
             for key, buffers in held.items():
-                own = _tensors(stand_ins[key])
-                if lora and not any(x[slot].reshape(-1)[0] for x in own):
-                    continue  # views of buffers that have other names
-                for buffer, placed in zip(_tensors(buffers), own, strict=True):
-                    self._read(name, buffer[slot], placed[slot], list(shapes))
-        return self._found
+                pairs = zip(_tensors(buffers), _tensors(stand_ins[key]), strict=True)
+                for index, (buffer, placed) in enumerate(pairs):
+                    if buffer.nbytes == buffer.untyped_storage().nbytes():  # else it is a view
+                        parts = list(_parts(placed[slot], names, known))
+                        empty = placed[slot].eq(0)
+                        shared = known.of(empty) if empty.any() else None
+                        yield Layout(name, key, index, parts, shared)
 
     def _adapter_of_keys(self, shapes: dict[str, list[int]], rank: int) -> Any:
         tensors = {}
         for index, (name, shape) in enumerate(shapes.items(), start=1):
-            own = small_keys(torch.Size(shape).numel(), torch.device("cpu")).to(torch.int64)
+            own = keys(0, torch.Size(shape).numel(), torch.device("cpu")).to(torch.int64)
             tensors[name] = ((index << 32) | (own & 0xFFFFFFFF)).reshape(shape)
         mapper = getattr(self._manager.model, "hf_to_vllm_mapper", None)
         adapter = LoRAModel.from_lora_tensors(
@@ -198,17 +253,34 @@ class AdapterReceipts:
         self._manager._create_merged_loras_inplace(adapter)
         return adapter
 
-    def _read(self, layer: str, held: torch.Tensor, placed: torch.Tensor, names: list[str]) -> None:
-        of, own = placed >> 32, placed.to(torch.int32)  # its lower half
-        counts = torch.bincount(of.reshape(-1))
-        indices = counts.nonzero().reshape(-1).tolist()
-        for index in indices:
-            if index:
-                here = own if len(indices) == 1 else torch.where(of == index, own, 0)
-                self._found[names[index - 1]].append(place_of(held, here))
-        beyond = held.ne(0) & of.eq(0) if counts[0] else None
-        if beyond is not None and beyond.any():
-            self._found.setdefault(layer, []).append(place_of(held, beyond.to(torch.int32)))
+
+class _Interned:
+    """Tensors of which equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        name = tensor.dtype, tensor.shape, digest(tensor)
+        known = self._known.setdefault(name, tensor)
+        return known if torch.equal(known, tensor) else tensor
+
+
+def _parts(placed: torch.Tensor, names: list[str], known: _Interned) -> Iterator[Part]:
+    """Yield the parts of a buffer from the keys in it, whose upper halves name the tensor."""
+    of, own = placed >> 32, placed.to(torch.int32).to(torch.int64)  # the lower half
+    there = [i for i in of.reshape(-1).bincount().nonzero().reshape(-1).tolist() if i]
+    for index in there:
+        positions = None
+        if len(there) > 1:
+            positions = of.reshape(-1).eq(index).nonzero().reshape(-1)
+        here = own if positions is None else own.reshape(-1)[positions]
+        constants = {
+            "keys": str(int(here.sum()) % (1 << 64)),  # the digest of ones
+            "count": int((here != 0).sum()),
+        }
+        positions = None if positions is None else known.of(positions)
+        yield Part(names[index - 1], known.of(here), positions, constants)
 
 
 def _tensors(buffers: Any) -> list[torch.Tensor]:

@@ -184,4 +184,6 @@ class Extension:
     ) -> dict[str, list[Place]]:
         """Return this worker's receipt of its newest adapter; see ``AdapterReceipts.read``."""
         runner = self.model_runner  # type: ignore[attr-defined]
-        return AdapterReceipts(runner.lora_manager._adapter_manager).read(shapes, rank)
+        if not hasattr(self, "_r1lit_adapters"):
+            self._r1lit_adapters = AdapterReceipts(runner.lora_manager._adapter_manager)
+        return self._r1lit_adapters.read(shapes, rank)
