@@ -95,6 +95,21 @@ def test_every_way_gives_the_log_probs_of_hugging_faces_peft_model(trained) -> N
 TOKENS = Path(__file__).resolve().parents[2] / "models" / "mini"
 
 
+def test_what_is_handed_over_is_what_peft_stores(trained, monkeypatch) -> None:
+    adapter = trained[0].adapter
+    for _ in range(3):  # the names are found once, the values each time
+        state = adapter.peft.state_dict()
+        settings = {"state_dict": state, "save_embedding_layers": False}
+        expected = peft.get_peft_model_state_dict(adapter.peft, **settings)
+        found = adapter.stored(adapter.gather())
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        with torch.no_grad():
+            for weight in adapter.weights:
+                weight += 0.1
+        monkeypatch.setattr("peft.utils.get_peft_model_state_dict", None)
+
+
 def test_merged_weights_are_those_of_a_whole_model(trained, policy: Path, tmp_path: Path) -> None:
     own, theirs = trained
     before = {name: x.clone() for name, x in own.model.state_dict().items()}

@@ -13,7 +13,13 @@ import pytest
 from http_server import HTTPServer, Received
 
 from r1lit.endpoint.client import Endpoint, MalformedReply, RequestError, run
-from r1lit.rollout.vllm.client import ServerInfo, VLLMClient, Weights, read_completion
+from r1lit.rollout.vllm.client import (
+    ServerInfo,
+    VLLMClient,
+    Weights,
+    WeightsRefused,
+    read_completion,
+)
 
 INFO = ServerInfo(
     max_model_len=64, max_num_seqs=8, dtype="float32", served="m", num_workers=1, max_lora_rank=0
@@ -96,6 +102,31 @@ def test_a_server_that_slept_gets_weights_before_its_cache():
     slept = ["sleep?level=1&mode=abort"]
     first = [*before, *loads[0], *between, *loads[1]]
     assert posted == [*slept, *first, *loads[0], *loads[1], *slept, "wake_up"]
+
+
+def test_weights_that_are_refused_are_not_there_whatever_the_label_says():
+    label, refused = "run-0", True
+
+    async def send(server: VLLMClient, new: str) -> None:
+        nonlocal label
+        label = new
+        if refused:
+            raise MalformedReply("of its 3 tensors 1 differ")
+
+    answers: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "weight_info": lambda _: {"weight_version": label},
+        "reset_prefix_cache": lambda _: {"success": True},
+    }
+    newest = Weights(version=1, label="run-1", expected_T=None, send=send, versions={"run-1": 1})
+    with serving(answers) as (server, posted):
+        assert not server.is_loading
+        with pytest.raises(WeightsRefused, match="in 3 tries: of its 3 tensors"):
+            run(server.load(newest))
+        assert run(server.label()) == "run-1" and server.is_loading
+        assert "resume" not in posted
+        refused = False
+        run(server.load(newest))
+        assert not server.is_loading and posted[-1] == "resume"
 
 
 def test_a_server_that_hangs_is_noticed_while_it_works():

@@ -14,12 +14,12 @@ from typing import Any
 import peft
 import pytest
 import torch
-from real_vllm import MINI, VLLM, RealServer, needs_vllm
+from real_vllm import MINI, VLLM, WORKER, RealServer, needs_vllm
 from test_vllm import engine_of, largest_difference, move, requests, sync, wait_until_up
 from test_vllm_client import INFO
 from test_vllm_weights import WEIGHTS
 
-from r1lit.endpoint.client import Endpoint, run
+from r1lit.endpoint.client import Endpoint, MalformedReply, run
 from r1lit.policy import ModelSource, load_policy, load_tokenizer
 from r1lit.rollout.vllm import weights as transfers
 from r1lit.rollout.vllm.client import VLLMClient
@@ -29,6 +29,13 @@ pytestmark = [pytest.mark.slow, needs_vllm, pytest.mark.timeout(900)]
 GLOO = {"--weight-transfer-config": '{"backend": "gloo"}'}
 LORA = {"--enable-lora": "", "--max-lora-rank": 8}
 RUNTIME = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+TWO = {"--tensor-parallel-size": 2}
+LORA_SERVERS = {
+    "one worker": LORA,
+    "two workers": LORA | TWO,
+    "two, fully sharded": LORA | TWO | {"--fully-sharded-loras": ""},
+}
+ONE_WORKER = pytest.mark.parametrize("lora_server", ["one worker"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +114,45 @@ def test_weights_are_not_read_while_they_change(gloo_servers, policy, tokenizer)
 
 
 @pytest.fixture(scope="module")
-def lora_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    server = RealServer(tmp_path_factory.mktemp("two") / "vllm.log", GLOO | TWO).start()
+    yield server
+    server.kill()
+
+
+NAMES = (
+    *("model.embed_tokens.weight", "model.norm.weight", "model.layers.1.self_attn.v_proj.weight"),
+    *("model.layers.2.mlp.gate_proj.weight", "model.layers.3.mlp.down_proj.weight"),
+)
+
+
+def test_the_parts_of_two_workers_add_up_to_each_weight(two_workers, policy, tokenizer):
+    engine = engine_of([two_workers], policy, tokenizer, transfer="gloo")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*digest.*")  # every tensor is read
+        sync(engine, policy)
+    asked = requests(tokenizer, prompts=2)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+    move(policy)
+    for name in NAMES:
+        for place in (3, -3):  # of one worker, and of the other
+            stale = {key: tensor.clone() for key, tensor in policy.model.state_dict().items()}
+            with torch.no_grad():
+                element = policy.model.state_dict()[name].view(-1)[place]
+                element.copy_(torch.nextafter(element, element + 1))
+            with pytest.raises(ValueError, match=f"such as .*{name[-9:]}: they are stale"):
+                engine.update_weights(stale.items(), 1)
+    sync(engine, policy, version=2)
+    assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
+
+
+@pytest.fixture(scope="module", params=LORA_SERVERS)
+def lora_server(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     log = tmp_path_factory.mktemp("lora") / "vllm.log"
-    server = RealServer(log, LORA, environment=RUNTIME).start()
+    options = LORA_SERVERS[request.param] | {"--worker-extension-cls": "spoilt_worker.Extension"}
+    found = {"PYTHONPATH": f"{WORKER}:{Path(__file__).parent}"}
+    server = RealServer(log, options, environment=RUNTIME | found).start()
+    server.kind = request.param
     yield server
     server.kill()
 
@@ -157,11 +200,15 @@ def test_every_tensor_of_an_adapter_has_a_receipt(lora_server, tokenizer):
     before = policy.adapter.gather()
     stale = {name: tensor.clone() for name, tensor in before.items()}
     real = policy.adapter.gather
-    for name in list(stale)[::9]:  # the smallest update there is
-        element = policy.adapter.peft.state_dict()[name].view(-1)[7:8]
-        element.copy_(torch.nextafter(element, element + 1))
-        engine._sender._adapter = Other(policy.adapter, stale)
+    for number, name in enumerate(list(stale)[::9]):  # the smallest update there is
+        place = -7 if number % 2 else 7  # of one of two workers, and of the other
+        element = policy.adapter.peft.state_dict()[name].view(-1)[place]
         short = name.replace(".default", "")
+        scale = policy.adapter.scale_of(short) if "lora_B" in name else 1
+        held = element * scale
+        while element * scale == held:
+            element.copy_(torch.nextafter(element, element + 1))
+        engine._sender._adapter = Other(policy.adapter, stale)
         with pytest.raises(ValueError, match=f"tensors 1 differ .* as {short}: all are those"):
             engine.update_weights(policy.named_weights(), 1)
         engine._sender._adapter = policy.adapter
@@ -221,6 +268,27 @@ def test_a_wrong_adapter_is_named(lora_server, tokenizer, fault):
     assert largest_difference(policy, asked, engine.generate(asked)) < 1e-4
 
 
+def test_a_fault_in_one_worker_alone_is_named(lora_server, tokenizer):
+    policy = adapted(peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"]))
+    nudge(policy, seed=1)
+    engine = engine_of([lora_server], policy, tokenizer)
+    engine.update_weights(policy.named_weights(), 0)
+    [server], receipt = engine._servers, engine._newest.receipt
+    run(server.compare(receipt))
+    assert server.info.num_workers == (1 if "one worker" in lora_server.kind else 2)
+    faults = [("self_attn.qkv_proj", "B"), ("mlp.down_proj", "A"), ("mlp.down_proj", "B")]
+    for layer, matrix in faults:
+        name = f"model.layers.2.{layer}"
+        payload = {"rank": server.info.num_workers - 1, "layer": name}
+        payload |= {"key": f"lora_{matrix.lower()}_stacked"}
+        run(server.post("collective_rpc", {"method": "spoil", "kwargs": payload}))
+        own = name.replace("qkv_proj", "q_proj")
+        with pytest.raises(MalformedReply, match=f" 1 differ .*{own}.lora_{matrix}"):
+            run(server.compare(receipt))
+        engine.update_weights(policy.named_weights(), 1 + faults.index((layer, matrix)))
+        receipt = engine._newest.receipt
+
+
 def test_an_adapter_beside_other_weights_is_refused(lora_server, tokenizer):
     policy = adapted(peft.LoraConfig(r=4, target_modules=["q_proj"]))
     with torch.no_grad():
@@ -233,6 +301,7 @@ def test_an_adapter_beside_other_weights_is_refused(lora_server, tokenizer):
         engine.update_weights(policy.named_weights(), 0)
 
 
+@ONE_WORKER
 def test_a_restarted_server_gets_the_adapter_again(lora_server, tokenizer):
     policy = adapted(peft.LoraConfig(r=8, target_modules=["q_proj", "down_proj"]))
     nudge(policy, seed=3)

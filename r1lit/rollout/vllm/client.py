@@ -137,6 +137,7 @@ class VLLMClient:
         self.url, self.hang_s = self._quick.url, hang_s
         self._backend, self._in_flight, self._sleeps = backend, in_flight, sleeps
         self.is_asleep = False
+        self.is_loading = False  # also after a transfer that failed, whatever its label says
         self.info: ServerInfo | None = None  # what ``check`` has found
         self.unread: dict[str, list[str]] = {}  # tensors whose digests cannot be compared
         self._has_base = False  # the weights that adapters of this run are beside
@@ -271,6 +272,7 @@ class VLLMClient:
             WeightsRefused: if all tries fail, and the server answers still. It stays paused.
             RequestError: if it does not answer.
         """
+        self.is_loading = True
         if self.is_asleep:  # its cache stays away while there are two sets of weights
             await self.post("wake_up?tags=weights")
         await self.post(f"pause?mode={'keep' if self._in_flight else 'abort'}")
@@ -294,6 +296,7 @@ class VLLMClient:
         if not await self.ask(f"reset_prefix_cache{kept}", lambda reply: reply["success"], {}):
             raise MalformedReply("its prefix cache is still in use")
         await self.post("resume")
+        self.is_loading = False
 
     async def sleep(self) -> None:
         """Move its weights to the host and drop its cache; nothing runs on it meanwhile.

@@ -466,7 +466,7 @@ class VLLMEngine(JoiningEngine):
             label = await server.label()
             if server.info is None or not label.startswith(f"{self._run}-"):
                 await server.check(self.model)
-            if label == weights.label:
+            if label == weights.label and not server.is_loading:
                 await server.wake()
                 return
             if self._sender.one_sender and own_rank() != 0:
