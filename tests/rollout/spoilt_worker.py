@@ -9,11 +9,14 @@ import torch
 class Extension(r1lit_vllm_worker.Extension):
     """As the one that it is derived from, with one more method."""
 
-    def spoil(self, rank: int, layer: str, key: str) -> None:
-        """Change the last element, not 0, of an adapter's buffer by one bit in one worker."""
+    def spoil(self, rank: int, layer: str, key: str, beyond: bool = False) -> None:
+        """Change an element of an adapter's buffer by one bit in one worker.
+
+        It is the last one that is not 0; with ``beyond`` the very last, where no tensor is.
+        """
         if self.rank != rank:  # type: ignore[attr-defined]
             return
         manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]
         flat = vars(manager.modules[layer])[key][0].view(-1)
-        last = flat.nonzero()[-1]
-        flat[last] = torch.nextafter(flat[last], flat[last] + 1)
+        place = -1 if beyond else int(flat.nonzero()[-1])
+        flat[place] = torch.nextafter(flat[place], flat[place] + 1)

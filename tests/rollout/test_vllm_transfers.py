@@ -276,16 +276,20 @@ def test_a_fault_in_one_worker_alone_is_named(lora_server, tokenizer):
     [server], receipt = engine._servers, engine._newest.receipt
     run(server.compare(receipt))
     assert server.info.num_workers == (1 if "one worker" in lora_server.kind else 2)
-    faults = [("self_attn.qkv_proj", "B"), ("mlp.down_proj", "A"), ("mlp.down_proj", "B")]
-    for layer, matrix in faults:
-        name = f"model.layers.2.{layer}"
-        payload = {"rank": server.info.num_workers - 1, "layer": name}
-        payload |= {"key": f"lora_{matrix.lower()}_stacked"}
+    of_q, of_down = (f"model.layers.2.{name}" for name in ("self_attn.qkv_proj", "mlp.down_proj"))
+    faults = [
+        (of_q, "b", False, "model.layers.2.self_attn.q_proj.lora_B"),
+        (of_down, "a", False, "model.layers.2.mlp.down_proj.lora_A"),
+        (of_down, "b", False, "model.layers.2.mlp.down_proj.lora_B"),
+        (of_q, "a", True, f"{of_q}: it holds more"),  # where that worker has none of A, if sharded
+    ]
+    for version, (layer, matrix, beyond, told) in enumerate(faults, start=1):
+        payload = {"rank": server.info.num_workers - 1, "layer": layer, "beyond": beyond}
+        payload |= {"key": f"lora_{matrix}_stacked"}
         run(server.post("collective_rpc", {"method": "spoil", "kwargs": payload}))
-        own = name.replace("qkv_proj", "q_proj")
-        with pytest.raises(MalformedReply, match=f" 1 differ .*{own}.lora_{matrix}"):
+        with pytest.raises(MalformedReply, match=f" 1 differ .*{told}"):
             run(server.compare(receipt))
-        engine.update_weights(policy.named_weights(), 1 + faults.index((layer, matrix)))
+        engine.update_weights(policy.named_weights(), version)
         receipt = engine._newest.receipt
 
 
