@@ -137,7 +137,7 @@ def without_adapters(model: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Part:
-    """What a buffer holds of a tensor.
+    """A tensor, or a part of it, in a buffer.
 
     ``placed`` are the tensor's keys, int64: of the buffer's places in their order, or of those at
     ``positions``. ``constants`` are a place's ``keys`` and ``count``.
@@ -157,7 +157,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """What one of a layer's buffers holds: parts of tensors, and 0 where ``empty`` is true.
+    """The contents of one of a layer's buffers: parts of tensors, and 0 where ``empty`` is true.
 
     ``empty`` is None if every place is of some tensor.
     """
