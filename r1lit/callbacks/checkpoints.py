@@ -90,6 +90,7 @@ class IterationCheckpoint(ModelCheckpoint):
         self.every_n_iterations = every_n_iterations
         self.keep_every_n_iterations = keep_every_n_iterations
         self._due_after_validation = False
+        self._may_be_old = False  # last.ckpt, on rank 0
         self._lock: FileLock | None = None
         self._saved_at = self._cost = self._began_at = 0.0
         self._interruption = Interruption(grace_s)
@@ -164,8 +165,21 @@ class IterationCheckpoint(ModelCheckpoint):
         super().on_fit_start(trainer, pl_module)
         if not trainer.is_global_zero or _is_trial(trainer):
             return
+        refuse_full_disk(trainer, self._last_path().parent)
+        self._may_be_old = True
+        if not trainer.strategy.restore_checkpoint_after_setup:  # else nobody knows what is resumed
+            self._set_old_aside(trainer)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set an old run's ``last.ckpt`` aside, if that could not be done before."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._set_old_aside(trainer)
+
+    def _set_old_aside(self, trainer: pl.Trainer) -> None:
+        if not self._may_be_old:
+            return
+        self._may_be_old = False
         old = self._last_path()
-        refuse_full_disk(trainer, old.parent)
         if trainer.ckpt_path is None and old.exists():
             replace_path(old, old.with_stem("previous"))
 
@@ -173,6 +187,7 @@ class IterationCheckpoint(ModelCheckpoint):
         """Listen to signals from now on."""
         super().on_train_start(trainer, pl_module)
         if not _is_trial(trainer):
+            self._set_old_aside(trainer)
             self._saved_at, self._cost = time.monotonic(), checkpoint_size(trainer) / SLOW_DISK
             self._interruption.listen(trainer)
 

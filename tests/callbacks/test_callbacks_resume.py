@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from tiny_run import TinyModule, trainer_of
 
 from r1lit.callbacks import (
@@ -281,3 +282,30 @@ def test_a_run_that_ended_before_it_saved_leaves_nothing_to_resume(
         trainer_of(tmp_path, [IterationCheckpoint(str(folder)), Fails(hook)]).fit(TinyModule())
     assert not (folder / "last.ckpt").exists()
     assert (folder / "previous.ckpt").read_bytes() == old
+
+
+class RestoresLate(SingleDeviceStrategy):
+    """As strategies that shard: what a run goes on from is known only once models are set up."""
+
+    restore_checkpoint_after_setup = True
+
+
+def test_a_strategy_that_restores_late_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    last = str(folder / "last.ckpt")
+    for num_finished, resumed in ((2, None), (4, last)):
+        module = TinyModule(num_train=4)
+        callbacks = [IterationCheckpoint(str(folder)), EvaluateFirst()]
+        settings = {"strategy": RestoresLate("cpu"), "max_steps": 2 * num_finished}
+        trainer_of(tmp_path, callbacks, **settings).fit(module, ckpt_path=resumed)
+        assert int(module.iteration) == num_finished
+    assert not (folder / "previous.ckpt").exists()
+
+
+def test_a_strategy_that_restores_late_sets_an_old_run_aside_too(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    trainer_of(tmp_path, [IterationCheckpoint(str(folder))]).fit(TinyModule())
+    callbacks = [IterationCheckpoint(str(folder)), EvaluateFirst(), Fails("on_validation_end")]
+    with pytest.raises(RuntimeError, match="out of luck"):
+        trainer_of(tmp_path, callbacks, strategy=RestoresLate("cpu")).fit(TinyModule())
+    assert [path.name for path in folder.glob("*.ckpt")] == ["previous.ckpt"]

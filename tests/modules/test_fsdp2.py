@@ -145,7 +145,7 @@ RUNS: dict[str, Callable[[Path, Path, Path], Path]] = {
     "reward model": reward(),
     "adapter": grpo(policy={"adapter": LORA}, objective=WITH_KL),
     "adapter with a refreshed reference": with_adapter,
-    "adapter on the head too": grpo(adapter=ON_THE_HEAD, objective=WITH_KL),
+    "adapter on the head too": grpo(policy={"adapter": ON_THE_HEAD}, objective=WITH_KL),
     "adapter of a reward model": reward(policy={"adapter": LORA}),
     "critic": critic,
 }
