@@ -32,4 +32,4 @@ class ExportAt(ExportHuggingFace):
         """Export, if it is one of those iterations."""
         done = finished_iterations(trainer, pl_module)
         if done in self.iterations:
-            self._write(trainer, pl_module, "policy", self.dirpath.with_name(f"policy_{done}"))
+            self.export(trainer, pl_module, self.dirpath.with_name(f"policy_{done}"))

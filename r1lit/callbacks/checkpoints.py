@@ -515,11 +515,20 @@ class ExportHuggingFace(Callback):
         """Export the final policy."""
         self.export(trainer, pl_module)
 
-    def export(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the policy and ``pl_module.tokenizer`` to ``dirpath``, further models beside it."""
+    def export(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, folder: Path | None = None
+    ) -> None:
+        """Write the policy and ``pl_module.tokenizer`` to a folder, further models beside it.
+
+        Args:
+            trainer: of the run.
+            pl_module: has ``exported()``.
+            folder: of the policy; ``dirpath`` if left out.
+        """
+        of_policy = self.dirpath if folder is None else folder
         for name, model in cast(Exports, pl_module).exported().items():
-            folder = self.dirpath if name == "policy" else self.dirpath.with_name(name)
-            self._write(trainer, pl_module, name, model, folder)
+            place = of_policy if name == "policy" else of_policy.with_name(name)
+            self._write(trainer, pl_module, name, model, place)
         trainer.strategy.barrier("ExportHuggingFace")
 
     def _write(self, trainer: pl.Trainer, module: Any, name: str, model: Any, folder: Path) -> None:

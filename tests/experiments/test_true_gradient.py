@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tiny import data, grpo_config, save_policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from experiments.true_gradient.estimators import (
@@ -23,7 +25,8 @@ from experiments.true_gradient.measure import describe, inner, rounded
 from experiments.true_gradient.report import report
 from experiments.true_gradient.tree import Subspace, Tree, sample_tree
 from r1lit.batches import Problem, Response, Verdict
-from r1lit.policy import Policy
+from r1lit.cli import main
+from r1lit.policy import Policy, load_policy
 from r1lit.policy.attention import ATTENTION
 
 END, LIMIT = 3, 2
@@ -190,3 +193,19 @@ def test_a_report_merges_estimators_that_coincide() -> None:
     table, figure = report(lines)
     assert "| GRPO, GSPO |" in table and "| RLOO |" in table
     assert figure is not None
+
+
+@pytest.mark.long
+def test_a_run_exports_its_policy_after_the_chosen_iterations(tmp_path: Path) -> None:
+    export = {"class_path": "experiments.true_gradient.exports.ExportAt",
+              "init_args": {"iterations": [1, 2]}}  # fmt: skip
+    run, change = tmp_path / "run", data(num_iterations=3)
+    change |= {"run": str(run), "trainer": {"limit_val_batches": 0, "callbacks": [export]}}
+    main(["fit", "-c", str(grpo_config(run, save_policy(tmp_path / "base"), change))])
+    weights = {
+        name: torch.cat([w.flatten() for _, w in load_policy(str(run / name)).named_weights()])
+        for name in ("policy_1", "policy_2", "policy")
+    }
+    assert not torch.equal(weights["policy_1"], weights["policy_2"])
+    assert not torch.equal(weights["policy_2"], weights["policy"])
+    assert not (run / "policy_3").exists()
