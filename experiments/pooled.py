@@ -17,10 +17,20 @@ from scipy.optimize import brentq
 from experiments.launch import command_line, reported
 from experiments.page import RAW, write_into
 from experiments.study import HERE
-from experiments.tables import OVER_SEEDS, RULE, as_markdown, ends, seed_cells, with_interval
+from experiments.tables import (
+    OVER_SEEDS,
+    RULE,
+    Measure,
+    as_markdown,
+    by_seed,
+    ends,
+    seed_cells,
+    values_of,
+    with_interval,
+)
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
-from r1lit.metrics.seeds import Shift, paired_shift, shift_over_seeds
+from r1lit.metrics.seeds import Shift, paired_shift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +42,7 @@ class Comparison:
         key: of a row, that names its side.
         ours: the value of ``key`` of one side.
         others: that of the side it is compared with.
-        value: pass@1, or what else a row says.
+        value: pass@1, or what else a row says; a row without it is left out.
         tokens: of a response at the end; None where rows do not say.
         form: of the value.
     """
@@ -41,21 +51,24 @@ class Comparison:
     key: str
     ours: str
     others: str
-    value: Callable[[Record], float]
-    tokens: Callable[[Record], float] | None = None
+    value: Measure
+    tokens: Measure | None = None
     form: str = ".3f"
 
     def sides(self) -> tuple[dict[int, Record], dict[int, Record]]:
-        """Return the committed rows of either side by seed.
+        """Return the committed rows of either side that have the value, by seed.
 
         Raises:
-            ValueError: if the rows have none of a side.
+            ValueError: if a side has none.
         """
         path = HERE / self.study / RAW
         records = read_records(path)
         found = []
         for side in (self.ours, self.others):
-            own = {r["seed"]: r for r in records if r.get(self.key) == side}
+            rows = [r for r in records if r.get(self.key) == side]
+            own = {r["seed"]: r for r in rows if self.value(r) is not None}
+            if rows and not own:
+                raise ValueError(f"{path}: no row of {self.key} {side!r} has the value compared")
             if not own:
                 known = ", ".join(dict.fromkeys(str(r.get(self.key)) for r in records))
                 raise ValueError(f"{path}: no row has {self.key} {side!r}; it has {known}")
@@ -64,8 +77,8 @@ class Comparison:
 
     def shift(self) -> Shift:
         """Return ours less others by the rule of every page."""
-        ours, others = self.sides()
-        shift = shift_over_seeds(self._values(ours), self._values(others))
+        ours, others = (list(side.values()) for side in self.sides())
+        shift = by_seed(ours, others, self.value)
         assert shift is not None, f"{self.study} has too few seeds"
         return shift
 
@@ -74,16 +87,15 @@ class Comparison:
         sides = self.sides()
         cells = [f"[{self.study}](../{self.study}/README.md): `{self.ours}` less `{self.others}`"]
         cells.append(str(len(sides[0])))
-        cells.append(
-            " − ".join(f"{mean(list(self._values(own).values())):{self.form}}" for own in sides)
-        )
+        cells.append(" − ".join(_mean_cell(own, self.value, self.form) for own in sides))
         if self.tokens is None:
             return [*cells, "–"]
-        means = [mean([self.tokens(run) for run in own.values()]) for own in sides]
-        return [*cells, " − ".join(f"{number:.0f}" for number in means)]
+        return [*cells, " − ".join(_mean_cell(own, self.tokens, ".0f") for own in sides)]
 
-    def _values(self, runs: Mapping[int, Record]) -> dict[int, float]:
-        return {seed: self.value(run) for seed, run in runs.items()}
+
+def _mean_cell(runs: Mapping[int, Record], value: Measure, form: str) -> str:
+    measured = values_of(runs.values(), value)
+    return f"{mean(measured):{form}}" if measured else "–"
 
 
 def other_measures(

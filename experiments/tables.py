@@ -105,12 +105,13 @@ def number(*keys: str) -> Measure:
     >>> number("rewards", "process")({"rewards": {"process": 0.5}}), number("loss")({})
     (0.5, None)
     """
+    *outer, last = keys
 
     def read(evaluation: Record) -> float | None:
-        found = evaluation
-        for key in keys:
-            found = (found or {}).get(key)
-        return found
+        inner: Record | None = evaluation
+        for key in outer:
+            inner = (inner or {}).get(key)
+        return (inner or {}).get(last)
 
     return read
 
@@ -220,6 +221,11 @@ def by_seed(ours: Sequence[Record], others: Sequence[Record], value: Measure) ->
         for side in (ours, others)
     )
     return shift_over_seeds(ours_S, others_S)
+
+
+def values_of(runs: Iterable[Record], value: Measure) -> list[float]:
+    """Return a number of each run that has it, in their order."""
+    return [number for run in runs if (number := value(run)) is not None]
 
 
 def over_problems(own: Sequence[Shares], others: Sequence[Shares]) -> Difference | None:

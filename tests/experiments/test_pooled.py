@@ -14,6 +14,7 @@ from tiny import ROOT
 
 from experiments import page, pooled
 from experiments.pooled import Comparison, over_studies, overturned_by
+from experiments.tables import number
 from r1lit.metrics.seeds import Shift, paired_shift
 
 PAGES = ("grpo_against_dr_grpo", "own_right_answers")
@@ -65,6 +66,24 @@ def test_rows_of_no_such_side_are_an_error(tmp_path, monkeypatch):
     wrong = Comparison(study="s", key="variant", ours="grpo", others="dr_grpo", value=lambda r: 0.0)
     with pytest.raises(ValueError, match="no row has variant 'dr_grpo'; it has grpo"):
         wrong.shift()
+
+
+def test_a_row_without_the_value_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(pooled, "HERE", tmp_path)
+    (tmp_path / "s").mkdir()
+    values = {"grpo": (0.5, 0.7, None), "dr-grpo": (0.4, 0.5, None), "raft": (None, None, None)}
+    rows = [
+        {"variant": name, "seed": seed, "right": right, "tokens": None if seed else 10.0}
+        for name, own in values.items()
+        for seed, right in enumerate(own)
+    ]
+    (tmp_path / "s" / page.RAW).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"study": "s", "key": "variant", "ours": "grpo"}
+    both = Comparison(**given, others="dr-grpo", value=number("right"), tokens=number("tokens"))
+    assert both.row()[1:] == ["2", "0.600 − 0.450", "10 − 10"]
+    assert both.shift().mean == pytest.approx(0.15)
+    with pytest.raises(ValueError, match="no row of variant 'raft' has the value compared"):
+        Comparison(**given, others="raft", value=number("right")).shift()
 
 
 @pytest.mark.long
