@@ -20,6 +20,7 @@ from experiments.compose import Config
 from experiments.launch import command_line, reported
 from experiments.sweep import read_sweep
 from r1lit.data.preference_data import split_examples
+from r1lit.text.prompts import Conversation
 from r1lit.worlds.scaffold import byte_level_bpe
 
 
@@ -30,7 +31,11 @@ def training_texts(config: Config) -> list[str]:
     module, _, name = source["class_path"].rpartition(".")
     examples = getattr(import_module(module), name)(**source["init_args"]).examples()
     train, _ = split_examples(examples, data["validation_share"], data.get("split_seed", 0))
-    return [text for e in train for text in (e.question, *e.responses) if text]
+    return [text for e in train for text in (_as_text(e.question), *e.responses) if text]
+
+
+def _as_text(question: str | Conversation) -> str:
+    return question if isinstance(question, str) else question.as_text()
 
 
 def make_body(texts: Sequence[str], directory: Path) -> None:

@@ -13,6 +13,7 @@ from tiny_sweep import ROOT, in_process, study_file
 from experiments.__main__ import main
 from experiments.page import END, START
 from experiments.reward_models.body import main as make_body
+from experiments.reward_models.body import train_tokenizer as make_tokenizer
 from experiments.reward_models.body import training_texts
 from experiments.reward_models.report import as_table, draw, measure
 from experiments.sweep import read_sweep, score_of
@@ -109,6 +110,25 @@ def test_bodies_are_made_of_training_texts_alone(tables, tmp_path):
     assert tokenizer.decode(tokenizer("Please, 7.").input_ids, skip_special_tokens=True) == (
         "Please, 7."
     )
+
+
+def test_the_texts_of_conversations_are_read_too(tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"Question {n}?"}],
+            "chosen": [{"role": "assistant", "content": f"Please, {n}."}],
+            "rejected": [{"role": "assistant", "content": f"Go away, {n}."}],
+        }
+        for n in range(4)
+    ]
+    write_records(pairs, rows)
+    source = {"class_path": "r1lit.data.TablePairs", "init_args": {"path": str(pairs)}}
+    config = {"data": {"init_args": {"train": [source], "validation_share": 0.0}}}
+    texts = training_texts(config)
+    asked = [text for text in texts if text in {f"Question {n}?" for n in range(4)}]
+    assert asked and len(texts) == 3 * len(asked)
+    make_tokenizer(texts)
 
 
 @pytest.mark.long
