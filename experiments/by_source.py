@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.curves import legend_above, style_of
 from experiments.sweep import Sweep
-from experiments.tables import by_seed, group_by, seed_table, table_by
+from experiments.tables import Column, by_seed, group_by, seed_table, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_existing
 from r1lit.metrics import mean, mean_and_error
@@ -86,7 +86,7 @@ def as_table(results: Sequence[Record], axis: str) -> str:
     def of(name: str, pick: Callable[[list[float]], float]) -> Callable[[Record], float]:
         return lambda result: pick([value for _, value in result["curves"][name]])
 
-    columns = [
+    columns: list[Column] = [
         (name, (of(name, lambda c: c[0]), of(name, max), of(name, lambda c: c[-1])), ".2f")
         for name in results[0]["curves"]
     ]

@@ -191,7 +191,7 @@ def draw_cells(
 def relabel(figure: Figure, labels: Mapping[str, str]) -> None:
     """Put labels for variants' names in legends and titles, also for each part of ``one+other``."""
     for text in figure.findobj(Text):
-        parts = text.get_text().split("+")  # type: ignore[attr-defined]
+        parts = text.get_text().split("+")
         if any(part in labels for part in parts):
             text.set(text=", ".join(labels.get(part, part) for part in parts))
 
@@ -252,4 +252,5 @@ def at_tokens(curve: Sequence[tuple[float, float]], tokens: float) -> float:
     >>> at_tokens([(0, 0.25), (100, 0.5)], 50)
     0.375
     """
-    return float(np.interp(tokens, *zip(*curve, strict=True)))
+    spent, accuracy = zip(*curve, strict=True)
+    return float(np.interp(tokens, spent, accuracy))

@@ -205,8 +205,12 @@ def checked_seeds(path: Path, seeds: object) -> list[int]:
     Raises:
         ValueError: if they are not a list of integers from 0, each once.
     """
-    is_list = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not (is_list and seeds and len(set(seeds)) == len(seeds)):
+    if (
+        not isinstance(seeds, list)
+        or not seeds
+        or not all(type(seed) is int and seed >= 0 for seed in seeds)
+        or len(set(seeds)) < len(seeds)
+    ):
         raise ValueError(f"{path}: seeds: {seeds!r} is not a list of integers from 0, each once")
     return seeds
 
@@ -306,8 +310,8 @@ def _multiply(path: Path, grid: dict[str, dict[object, Any]]) -> dict[str, list[
             if text in own:
                 raise ValueError(f"{where}: {name!r} is there as a number and as a text")
             own[text] = as_mapping(f"{where}.{name}", fragment)
-    for axis, variants in axes.items():
-        for name, fragment in variants.items():
+    for axis, own in axes.items():
+        for name, fragment in own.items():
             _check_only(f"{path}: grid.{axis}.{name}.{ONLY}", fragment.get(ONLY, {}), axes)
     choices = [
         dict(zip(axes, choice, strict=True))

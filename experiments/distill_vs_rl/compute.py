@@ -23,8 +23,10 @@ from typing import Any
 import lightning.pytorch as pl
 
 from r1lit.batches import Rollout
+from r1lit.callbacks.base import finished_iterations
 from r1lit.files import replace_file
 from r1lit.policy.flops import Shape, training_flops
+from r1lit.protocols import HasPolicyConfig, LearnsFromRewards
 from r1lit.supervised_batches import PackedRows
 
 
@@ -60,9 +62,18 @@ class ComputeCount(pl.Callback):
         self.flops, self.num_tokens = state_dict["flops"], state_dict["num_tokens"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """See the policy's shape; a run that had spent its budget when it was killed ends here."""
+        """See the policy's shape; a run that had spent its budget when it was killed ends here.
+
+        Raises:
+            ValueError: if there are several processes, or the module has no policy.
+        """
         if trainer.world_size > 1:
             raise ValueError(f"devices: {trainer.world_size} processes; ComputeCount sees one")
+        if not isinstance(pl_module, HasPolicyConfig):
+            raise ValueError(
+                f"ComputeCount needs a module with a policy_config; {type(pl_module).__name__} has"
+                " none: remove the callback"
+            )
         self._shape = Shape.of(pl_module.policy_config)
         self._follow(trainer)
 
@@ -74,12 +85,16 @@ class ComputeCount(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Add an iteration."""
+        """Add an iteration.
+
+        Raises:
+            ValueError: if it is neither of SFT nor of RL.
+        """
         if isinstance(batch, PackedRows):
             lengths = document_lengths(batch)
             self.flops += training_flops(self._shape, lengths)
             self.num_tokens += sum(lengths)
-        else:
+        elif isinstance(pl_module, LearnsFromRewards):
             rollout = outputs["rollout"]
             objective = pl_module.objective
             self.flops += iteration_flops(
@@ -89,11 +104,16 @@ class ComputeCount(pl.Callback):
                 has_reference=objective.beta > 0,
             )
             self.num_tokens += int(rollout.mask_BT.sum())
+        else:
+            raise ValueError(
+                f"ComputeCount counts SFT's packed rows and RL's rollouts;"
+                f" {type(pl_module).__name__} trains on neither: remove the callback"
+            )
         self._follow(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the count: the run is finished then, its policy exported."""
-        content = {**self.state_dict(), "iterations": int(pl_module.iteration)}
+        content = {**self.state_dict(), "iterations": finished_iterations(trainer, pl_module)}
         content |= {"updates": trainer.global_step, "limit": self.limit}
         replace_file(self.path, (json.dumps(content) + "\n").encode())
 

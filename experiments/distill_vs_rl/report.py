@@ -82,9 +82,9 @@ def differences(results: Sequence[Record]) -> str:
         rows.append([str(seed), *cells])
     by_problem = as_markdown(["distilled less RL, seed", "pass@1", *families(results)], rows)
     groups = group_by("arm", results)
-    both = [groups.get(arm, []) for arm in ("distilled", "rl")]
+    distilled, rl = (groups.get(arm, []) for arm in ("distilled", "rl"))
     found = [
-        ([family or "pass@1"], by_seed(*both, partial(_of_family, family)))
+        ([family or "pass@1"], by_seed(distilled, rl, partial(_of_family, family)))
         for family in ("", *families(results))
     ]
     over_seeds = seed_table(found, ["distilled less RL"]) if found[0][1] else ""

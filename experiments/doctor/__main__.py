@@ -213,4 +213,4 @@ def command(args: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command(sys.argv[1:]))
+    command(sys.argv[1:])

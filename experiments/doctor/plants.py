@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
-from r1lit.batches import Problem, Response, Verdict
+from r1lit.batches import Problem, Response, Status, Verdict
 from r1lit.data import ProblemSource
 from r1lit.rewards import RewardFunction
 from r1lit.rollout import Completion, InProcessEngine, ModelSpec, OnFinished, Request
@@ -16,7 +16,7 @@ from r1lit.verifiers import DefaultVerifiers, Verifier
 class Unreliable(Verifier):
     """Gives up on a share of the responses, as a verifier does on a machine that is too busy."""
 
-    def __init__(self, status: str = "timeout", one_in: int = 3, of: str = "countdown") -> None:
+    def __init__(self, status: Status = "timeout", one_in: int = 3, of: str = "countdown") -> None:
         self.status, self.one_in, self.inner = status, one_in, DefaultVerifiers()[of]
 
     def verify(self, response: str, problem: Problem) -> Verdict:
@@ -33,7 +33,7 @@ class Strict(Verifier):
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Compare a response with the gold answer."""
         right = response.strip() == f"<answer> {problem.answer} </answer>"
-        status = "right" if right else "wrong"
+        status: Status = "right" if right else "wrong"
         return Verdict(
             value=float(right), status=status, canonical=None, reason="not the same text"
         )
@@ -47,7 +47,7 @@ class HasNumber(Verifier):
     def verify(self, response: str, problem: Problem) -> Verdict:
         """Look for a digit."""
         right = any(character.isdigit() for character in response)
-        status = "right" if right else "wrong"
+        status: Status = "right" if right else "wrong"
         return Verdict(value=float(right), status=status, canonical=None, reason="no number")
 
 

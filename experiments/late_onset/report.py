@@ -12,7 +12,7 @@ from experiments.by_source import evaluated_in
 from experiments.curves import draw_band, smooth, style_of
 from experiments.earned_length.levels import habits_of
 from experiments.study import Study
-from experiments.tables import ends, group_by, table_by
+from experiments.tables import Column, ends, group_by, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 
@@ -63,7 +63,7 @@ def as_table(results: Sequence[Record]) -> str:
 
     first, last = (lambda run, i=i: float(smooth(rates(run), WINDOW)[1][i]) for i in (0, -1))
     tenth, half = (lambda run, share=share: reached(rates(run), share) for share in (0.1, 0.5))
-    columns = [
+    columns: list[Column] = [
         ("near misses verified", ends("deceptive_checked"), ".3f"),
         ("pass@1", ends("pass_at_1"), ".3f"),
         ("tokens", ends("tokens"), ".0f"),

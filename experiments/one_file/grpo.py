@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from r1lit.verifiers import CountdownVerifier, MathVerifier
 from r1lit.worlds import WorldChain, WorldCountdown
@@ -48,7 +48,7 @@ class Row:
 
 
 @torch.no_grad()
-def generate(policy: PreTrainedModel, tokenizer, prompts: list[str], group_size: int, max_tokens):
+def generate(policy: LlamaForCausalLM, tokenizer, prompts: list[str], group_size: int, max_tokens):
     """Return G responses to each prompt as (prompt ids, response ids), group after group."""
     batch = tokenizer(list(prompts), return_tensors="pt", padding=True, padding_side="left")
     policy.eval()
@@ -83,7 +83,7 @@ def set_advantages(rows: list[Row], group_size: int) -> None:
             row.advantage = row.reward - mean
 
 
-def log_probs(policy: PreTrainedModel, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+def log_probs(policy: LlamaForCausalLM, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     """Return log pi of every next token (b, L - 1), and which of them belong to a response."""
     length = max(len(row.prompt) + len(row.response) for row in rows)
     ids_bL = torch.zeros(len(rows), length, dtype=torch.long)  # padded on the right
@@ -137,9 +137,9 @@ def update(policy, reference, optimizer, scheduler, rows, old, max_tokens: int) 
 
 
 @torch.no_grad()
-def old_log_probs(policy: PreTrainedModel, rows: Sequence[Row]) -> dict[int, Tensor]:
+def old_log_probs(policy: LlamaForCausalLM, rows: Sequence[Row]) -> dict[int, Tensor]:
     """Return the log-probs of each row's response under the policy that drew it."""
-    old = {}
+    old: dict[int, Tensor] = {}
     for start in range(0, len(rows), MICRO_BATCH):
         part = rows[start : start + MICRO_BATCH]
         logp_bL, mask_bL = log_probs(policy, part)
@@ -171,7 +171,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained("models/mini")
-    policy = AutoModelForCausalLM.from_pretrained("models/mini", dtype=torch.float32).train()
+    policy = LlamaForCausalLM.from_pretrained("models/mini", dtype=torch.float32).train()
     reference = copy.deepcopy(policy).eval().requires_grad_(False)
     optimizer, scheduler = make_optimizer(policy, args.iterations * 4)
     problems = WorldCountdown(num_problems=120, min_attempts=30, max_attempts=40).problems()
@@ -183,7 +183,7 @@ def main() -> None:
         completions = generate(policy, tokenizer, prompts, args.responses, MAX_TOKENS)
         texts = tokenizer.batch_decode([ids for _, ids in completions], skip_special_tokens=True)
         earned = [reward_of(t, batch[b // args.responses], verifiers) for b, t in enumerate(texts)]
-        rows = [Row(*ids, reward=sum(both)) for ids, both in zip(completions, earned, strict=True)]
+        rows = [Row(p, ids, sum(both)) for (p, ids), both in zip(completions, earned, strict=True)]
         set_advantages(rows, args.responses)
         order = torch.randperm(len(rows)).tolist()
         quarters = [order[i::4] for i in range(4)]

@@ -73,8 +73,8 @@ def generate(
     rows = read_records(path)
     if len(rows) != len(problems) * num_responses:
         raise ValueError(f"{path}: {len(rows)} responses are of another run; remove the file")
-    owners = [problem.uid for problem in problems for _ in range(num_responses)]
-    others = [uid for row, uid in zip(rows, owners, strict=True) if row.get("uid", uid) != uid]
+    uids = [problem.uid for problem in problems for _ in range(num_responses)]
+    others = [uid for row, uid in zip(rows, uids, strict=True) if row.get("uid", uid) != uid]
     if others:
         raise ValueError(
             f"{path}: {len(others)} of {len(rows)} responses are to other problems; they are of"

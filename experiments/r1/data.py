@@ -233,7 +233,7 @@ def _line(file: DataFile, source: Source, row: Mapping[str, Any]) -> Line:
         if key in source.wordings and isinstance(value, str):
             value = source.wordings[key].replace("{}", value)
         line[key] = KINDS[kind](value)
-    return line | file.constants | source.constants | {"source": source.path}
+    return {**line, **file.constants, **source.constants, "source": source.path}
 
 
 def _made(source: Source) -> Iterator[Line]:

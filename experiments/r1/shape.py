@@ -64,7 +64,7 @@ def check(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
     ``p_holm`` is corrected for all moves tested. ``not_lost`` says whether a fall by ``MARGIN`` or
     more is ruled out. A move is left out where a stage was not measured.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     keys = list(dict.fromkeys(COUNTERPARTS.values()))
     moves = [(*step, key) for step in STEPS for key in keys]
     for step, before, after, key in (*moves, *OF_OUR_OWN):

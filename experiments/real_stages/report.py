@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -56,10 +57,11 @@ def read(study: Study) -> list[Record]:
 def scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return by reward model the mean of its scores of each request's responses."""
     responses = read_records(folder / "responses.jsonl")
-    return {
-        model: means_by_problem(responses, lambda r, model=model: r["eval_metrics"][model])
-        for model in MODELS
-    }
+    return {model: means_by_problem(responses, partial(_score, model)) for model in MODELS}
+
+
+def _score(model: str, response: Record) -> float:
+    return response["eval_metrics"][model]
 
 
 def read_losses(summary: Path) -> Record:
@@ -73,7 +75,7 @@ def measured(folder: Path) -> Record:
     """Return an evaluation's numbers, by problem too, and its first response to some problems."""
     report = json.loads((folder / "report.json").read_text())
     responses = read_records(folder / "responses.jsonl")
-    shown = {}
+    shown: dict[str, str] = {}
     for r in sorted(responses, key=lambda r: r["sample"]):
         shown.setdefault(r["uid"], r["response"][:200])
     return {

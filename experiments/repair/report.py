@@ -6,7 +6,6 @@ import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,6 +14,7 @@ from experiments.curves import COLORS
 from experiments.manifest import seconds_by_step
 from experiments.study import Study
 from experiments.tables import (
+    Column,
     as_markdown,
     by_seed,
     group_by,
@@ -119,7 +119,7 @@ def sampled(run: Path, stage: str) -> dict[str, int | None]:
 
 def as_table(results: Sequence[Record]) -> str:
     """Return a row a stage, as Markdown."""
-    columns: list[Any] = [
+    columns: list[Column] = [
         ("right", number("right"), ".3f"),
         ("tests run first", number("tests_first"), ".2f"),
         ("tests run after an edit", number("tests_again"), ".2f"),
@@ -140,11 +140,11 @@ def differences(results: Sequence[Record]) -> str:
     stages = group_by("stage", results)
     found, rows = [], []
     for one, other in PAIRS:
-        sides = [stages.get(stage, []) for stage in (one, other)]
+        ours, others = (stages.get(stage, []) for stage in (one, other))
         pair = f"{STAGES[one]} less {STAGES[other]}"
-        if (shift := by_seed(*sides, number("right"))) is not None:
+        if (shift := by_seed(ours, others, number("right"))) is not None:
             found.append(([pair], shift))
-        less = over_problems(*([r["shares"] for r in side] for side in sides))
+        less = over_problems(*([r["shares"] for r in side] for side in (ours, others)))
         if less is not None:
             rows.append([pair, with_interval(less), str(less.num_problems)])
     headings = ["difference", "right, 95 % interval over repositories", "repositories"]

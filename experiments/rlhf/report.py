@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from experiments.curves import COLORS, legend_above
 from experiments.manifest import finished_steps
 from experiments.study import Study
-from experiments.tables import ends, group_by, table_by
+from experiments.tables import Column, ends, group_by, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
@@ -60,7 +60,7 @@ def as_table(records: Sequence[Record]) -> str:
         lambda run: _of(best(run), TRUE),
         lambda run: _of(run["evaluations"][-1], TRUE),
     )
-    columns = [
+    columns: list[Column] = [
         ("KL at the end", lambda run: _last_kl(run["iterations"]), ".1f"),
         ("RM score, before → after", ends("rewards", RM), ".2f"),
         ("true helpfulness, before → best → after", true, ".3f"),
@@ -110,7 +110,8 @@ def draw(records: Sequence[Record]) -> Figure:
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], color: str, label: str) -> None:
-    axes.scatter(*zip(*points, strict=True), color=color, s=7, alpha=0.25, linewidth=0)
+    distances, heights = zip(*points, strict=True)
+    axes.scatter(distances, heights, color=color, s=7, alpha=0.25, linewidth=0)
     size = max(1, -(-len(points) // BINS))
     bins = [points[i : i + size] for i in range(0, len(points), size)]
     x = [sum(p[0] for p in own) / len(own) for own in bins]

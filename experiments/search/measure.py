@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.launch import command_line, reported
@@ -101,6 +102,12 @@ def nested(
         yield [best.response], tokens
 
 
+def found_by(run: Callable[[], Sequence[SearchResult]]) -> Iterator[Chosen]:
+    """Yield what a search finds for each query."""
+    for result in run():
+        yield [result.chosen.response], result.num_tokens
+
+
 def _search_of(record: Record) -> tuple[str, int, float]:
     return record["search"], record["width"], record["noise"]
 
@@ -149,15 +156,15 @@ def measure(
     value = None if value_path is None else ValueScorer(ModelSource(value_path, dtype="bfloat16"))
     widths = [2**i for i in range(widest.bit_length()) if 2**i <= widest]
 
-    def record(search: str, width: int, noise: float, make: Callable[[], Sequence[Chosen]]) -> None:
+    def record(search: str, width: int, noise: float, make: Callable[[], Iterable[Chosen]]) -> None:
         if (search, width, noise) in done:
             return
-        found = make()
+        found = list(make())
         texts = [response.text for chosen, _ in found for response in chosen]
         asked = [response.query.problem for chosen, _ in found for response in chosen]
         verdicts = iter(grader.verdicts(texts, asked))
         rights = [max([next(verdicts).value for _ in chosen]) for chosen, _ in found]
-        lines = [
+        lines: list[Record] = [
             {
                 "policy": name, "search": search, "width": width, "noise": noise,
                 "uid": problem.uid, "right": float(right >= 1), "tokens": tokens,
@@ -172,15 +179,13 @@ def measure(
     for noise in NOISES if value is not None else NOISES[:1]:
         for search, chooser in choosers(value, noise).items():
             for width in widths:
-                record(search, width, noise, lambda c=chooser, w=width: [*nested(draws, c, w)])
+                record(search, width, noise, partial(nested, draws, chooser, width))
     for width in [width for width in widths if value is not None and width >= BEAM_WIDTH][::2]:
         assert value is not None
         for noise in NOISES:
-            for label, search in searches(value, noise, width).items():
-                record(label, width, noise, lambda s=search: [
-                    ([result.chosen.response], result.num_tokens)
-                    for result in s.run(queries, engine, SAMPLING, seed)
-                ])  # fmt: skip
+            for label, stepwise in searches(value, noise, width).items():
+                run = partial(stepwise.run, queries, engine, SAMPLING, seed)
+                record(label, width, noise, partial(found_by, run))
     grader.close()
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS, legend_above
 from experiments.study import Study
-from experiments.tables import ends, group_by, number, table_by
+from experiments.tables import Column, ends, group_by, number, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean
@@ -38,7 +38,7 @@ def read(study: Study) -> list[Record]:
 
 def as_table(results: Sequence[Record]) -> str:
     """Return a row a variant, as Markdown."""
-    columns = [
+    columns: list[Column] = [
         ("seconds from one iteration to the next", number("iteration_s"), ".1f"),
         ("waited for verdicts", number("waited_s"), ".1f"),
         ("rollout", number("rollout_s"), ".1f"),

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments.by_source import evaluated_in
 from experiments.study import Study
-from experiments.tables import ends, group_by, number, table_by
+from experiments.tables import Column, ends, group_by, number, table_by
 from experiments.tools.figures import draw
 from r1lit.files import Record
 from r1lit.metrics import mean
@@ -21,7 +21,7 @@ from r1lit.verifiers.structured import answer_text
 from r1lit.worlds.forms import schema_of
 from r1lit.worlds.tools import MOST
 
-Column = tuple[str, str, str]
+SourceColumn = tuple[str, str, str]
 """A heading, the source of the problems, and a number of its responses."""
 
 
@@ -30,7 +30,7 @@ class Part:
     """A task of the study: its title, and the numbers that its table shows."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[SourceColumn, ...]
 
 
 PARTS = {
@@ -117,7 +117,7 @@ def measured(responses: Sequence[Record]) -> Record:
     """
     found: Record = {}
     for source, own in group_by("source", responses).items():
-        numbers = {
+        numbers: Record = {
             "right": mean([float(r["status"] == "right") for r in own]),
             "tokens": mean([float(r["num_tokens"]) for r in own]),
         }
@@ -201,7 +201,7 @@ def role_numbers(response: Record) -> Record:
 
 def as_table(part: Part, results: Sequence[Record]) -> str:
     """Return a row a variant, as Markdown: first → last evaluation, mean ± s.e. over seeds."""
-    columns = [(name, ends(source, key), ".2f") for name, source, key in part.columns]
+    columns: list[Column] = [(name, ends(source, key), ".2f") for name, source, key in part.columns]
     columns.append(("seconds", number("seconds"), ".0f"))
     return table_by("variant", results, columns, "variant")
 

@@ -12,6 +12,7 @@ from experiments.tables import (
     DIFFERENCE,
     OVER_SEEDS,
     RULE,
+    Column,
     as_markdown,
     by_seed,
     ends,
@@ -20,6 +21,7 @@ from experiments.tables import (
     seed_cells,
     table_by,
     tested_cells,
+    values_of,
 )
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
@@ -76,7 +78,7 @@ def by_variant(results: Sequence[Record]) -> dict[str, list[Record]]:
 
 def as_table(groups: dict[str, list[Record]]) -> str:
     """Return a row an age and correction, before and after."""
-    columns = [
+    columns: list[Column] = [
         ("pass@1", ends("pass_at_1"), ".3f"),
         ("tokens per response", ends("response_length_tokens"), ".0f"),
         ("tokens left out by the mask", lambda run: run["logged"]["left_out"], "mean .3f"),
@@ -119,7 +121,7 @@ def draw(groups: dict[str, list[Record]]) -> Figure:
     axes = figure.subplots()
     for index, correction in enumerate(CORRECTIONS):
         own = {
-            int(name.partition(", ")[0][1:]): [final(run) for run in runs]
+            int(name.partition(", ")[0][1:]): values_of(runs, final)
             for name, runs in groups.items()
             if name.endswith(f", {correction}")
         }

@@ -179,8 +179,8 @@ def draw(results: dict[str, list[Record]]) -> Figure:
     ):
         tidy(axes, title, xlabel=x, ylabel=y)
         if axes.has_data():
-            place = "lower right" if axes is samples else "best"
-            axes.legend(frameon=False, fontsize=8, handlelength=3, loc=place)
+            corner = "lower right" if axes is samples else "best"
+            axes.legend(frameon=False, fontsize=8, handlelength=3, loc=corner)
     controls, doses = (
         seeds_of(result["seed"] for result in results[part]) for part in ("controls", "doses")
     )

@@ -11,12 +11,15 @@ from experiments.study import Study
 from experiments.tables import (
     OVER_SEEDS,
     RULE,
+    Column,
+    Measure,
     as_markdown,
     by_seed,
     ends,
     group_by,
     seed_cells,
     table_by,
+    values_of,
 )
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
@@ -68,10 +71,10 @@ def read(study: Study) -> list[Record]:
 def as_table(results: Sequence[Record]) -> str:
     """Return a row a variant: rates, accuracy and length, before and after."""
 
-    def rate(name: str) -> tuple:
-        return tuple(lambda run, at=at: run["rates"][at][name] for at in (0, -1))
+    def rate(name: str) -> tuple[Measure, Measure]:
+        return lambda run: run["rates"][0][name], lambda run: run["rates"][-1][name]
 
-    columns = [
+    columns: list[Column] = [
         ("wrong and paid", rate("false_positives"), ".2f"),
         ("right and not paid", rate("false_negatives"), ".2f"),
         ("true pass@1", ends("pass_at_1"), ".3f"),
@@ -91,8 +94,9 @@ def shifts_table(results: Sequence[Record]) -> str:
             continue
         names.append(name)
         shifts.append(by_seed(runs, control, final))
-        both = [run for run in runs if run["seed"] in known]
-        gains.append(paired_shift([final(run) - before(run) for run in both]) if both[1:] else None)
+        both = [(before(run), final(run)) for run in runs if run["seed"] in known]
+        rises = [after - first for first, after in both if first is not None and after is not None]
+        gains.append(paired_shift(rises) if rises[1:] else None)
     tables = [
         as_markdown(
             ["verifier", f"{less}: {OVER_SEEDS[0]}", *OVER_SEEDS[1:]],
@@ -134,14 +138,14 @@ def draw(results: Sequence[Record]) -> Figure:
     groups = group_by("variant", results)
     kinds: dict[str, list[tuple[float, float, float]]] = {}
     for name, runs in groups.items():
-        value, error = mean_and_error([final(run) for run in runs])
+        value, error = mean_and_error(values_of(runs, final))
         first = [run["rates"][0] for run in runs]
         informed = 1 - sum(mean([r[key] or 0.0 for r in first]) for key in first[0])
         kinds.setdefault(_kind(name), []).append((informed, value, error or 0.0))
     for index, (kind, points) in enumerate(kinds.items()):
         color, marker, _ = style_of(index)
-        x, y, error = zip(*sorted(points), strict=True)
-        at_end.errorbar(x, y, error, marker=marker, linestyle="", color=color, label=kind)
+        x, y, errors = zip(*sorted(points), strict=True)
+        at_end.errorbar(x, y, errors, marker=marker, linestyle="", color=color, label=kind)
     base = mean([run["evaluations"][0]["pass_at_1"] for run in results])
     at_end.axhline(base, color="0.6", linestyle=":", label="base")
     tidy(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from matplotlib.figure import Figure
 
 from experiments.curves import at_tokens, read_curves, style_of
 from experiments.search.training.collector import SEARCH_TOKENS
 from experiments.study import Study
-from experiments.tables import group_by, table_by
+from experiments.tables import Column, group_by, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
 from r1lit.metrics import mean
@@ -32,19 +33,19 @@ def read(study: Study) -> list[Record]:
 def as_table(results: Sequence[Record]) -> str:
     """Return the Markdown table: a row a variant, at the tokens that every run has reached."""
     shared = min(result["curve"][-1][0] for result in results)
-    columns = [
+    columns: list[Column] = [
         (f"pass@1 at {shared / 1e6:.2f} M tokens", lambda r: at_tokens(r["curve"], shared), ".3f"),
         ("pass@1 at the end", lambda r: r["curve"][-1][1], ".3f"),
         ("M tokens at the end", lambda r: r["curve"][-1][0] / 1e6, ".2f"),
         ("seconds", lambda r: r["seconds"], ".0f"),
     ]
-    for key, name, form in LAST:
-        columns.append((f"{name}, last", lambda r, key=key: _share(r["lines"][-1], key), form))
+    columns += [(f"{name}, last", partial(_last, key), form) for key, name, form in LAST]
     return table_by("variant", results, columns)
 
 
-def _share(line: Record, key: str) -> float | None:
-    """Return a number of an iteration; of the searches' tokens those a token kept."""
+def _last(key: str, run: Record) -> float | None:
+    """Return a number of the last iteration; of the searches' tokens those a token kept."""
+    line = run["lines"][-1]
     value = line.get(key)
     if key == SEARCH_TOKENS and value is not None:
         return value / line["train/num_tokens"]
