@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from callbacks.tiny_run import TinyModule, trainer_of
+from tiny import grpo_config, save_policy
 from tiny_sweep import ROOT, data, shortened
 
 from experiments.__main__ import main
@@ -16,6 +18,7 @@ from experiments.compose import merge
 from experiments.distill_vs_rl.compute import ComputeCount, document_lengths
 from experiments.distill_vs_rl.report import as_table
 from experiments.sweep import read_sweep
+from r1lit.cli import main as fit
 from r1lit.files import held, read_records, write_records
 from r1lit.policy import load_config
 from r1lit.policy.flops import Shape, training_flops
@@ -153,3 +156,21 @@ def test_the_evaluation_of_every_trial_reports_what_trials_are_compared_by():
     assert len(points) == 6
     for own in callbacks:
         assert "r1lit.callbacks.MajorityVoteEvaluation" in [c["class_path"] for c in own]
+
+
+@pytest.mark.long
+def test_a_count_of_rl_is_of_what_its_rollouts_cost(tmp_path):
+    path = tmp_path / "compute.json"
+    count = {"class_path": "experiments.distill_vs_rl.compute.ComputeCount",
+             "init_args": {"path": str(path), "limit": 1e18}}  # fmt: skip
+    change = {"trainer": {"limit_val_batches": 0, "callbacks": [count]},
+              "data": {"init_args": {"num_iterations": 2}}}  # fmt: skip
+    fit(["fit", "-c", str(grpo_config(tmp_path / "run", save_policy(tmp_path / "base"), change))])
+    spent = json.loads(path.read_text())
+    assert spent["iterations"] == 2 and spent["flops"] > 0 and spent["num_tokens"] > 0
+
+
+def test_a_module_without_a_policy_has_no_count(tmp_path):
+    count = ComputeCount(str(tmp_path / "c.json"), 1.0)
+    with pytest.raises(ValueError, match="needs a module with a policy_config; TinyModule has"):
+        trainer_of(tmp_path, [count]).fit(TinyModule(num_train=2))
