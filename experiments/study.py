@@ -248,15 +248,22 @@ def report(
         if not records:
             where = [study.output] if "grid" in content else study.runs
             raise ValueError(f"{', '.join(map(str, where))}: nothing is finished there yet")
-        text, drawn = module.report(records)
-        figures = named(drawn, content)
-        for figure in figures.values():
-            if "note" in content:
-                add_caption(figure, caption(records, models_of(study.sweep()), content["note"]))
-            relabel(figure, content.get("labels", {}))
+        text, figures = made_of(study, records)
         kept = [{k: v for k, v in record.items() if k != "lines"} for record in records]
         write_into(readme, text, figures, kept)
     return "\n\n".join([text, *second_table(study, readme)])
+
+
+def made_of(study: Study, records: list[Record]) -> tuple[str, dict[str, Figure]]:
+    """Return what a study's own report makes of its records: tables, and figures by image."""
+    content = study.content
+    text, drawn = import_module(content["report"]).report(records)
+    figures = named(drawn, content)
+    for figure in figures.values():
+        if "note" in content:
+            add_caption(figure, caption(records, models_of(study.sweep()), content["note"]))
+        relabel(figure, content.get("labels", {}))
+    return text, figures
 
 
 def named(drawn: Figure | dict[str, Figure] | None, content: Config) -> dict[str, Figure]:
