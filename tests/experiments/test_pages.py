@@ -64,7 +64,8 @@ def test_the_page_of_a_study(name: str, tmp_path: Path, monkeypatch) -> None:
     study = read_study(EXPERIMENTS / name / "study.yaml", values=values)
     table, figures = made_of(study, study.recorded())
     block = page.with_images(table, figures, page.fill_in(readme(name), ""))
-    assert figures and page.fill_in(readme(name), block) == readme(name)
+    assert page.fill_in(readme(name), block) == readme(name)
+    assert figures.keys() == {image.name for image in (EXPERIMENTS / name).glob("*.png")}
     for image, figure in figures.items():
         save_figure(figure, tmp_path / image)
         assert_same_picture(tmp_path / image, EXPERIMENTS / name / image)
