@@ -1,4 +1,4 @@
-"""Earned length: habits read back from known authors, bans, tables by hand, the shortest run."""
+"""Earned length: habits read back from known authors, bans, the shortest run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,7 @@ from experiments.earned_length.levels import (
     habits_of,
     main,
 )
-from experiments.earned_length.report import (
-    BANS,
-    HABITS,
-    WORDS,
-    bans_table,
-    before_and_after,
-    habits_table,
-    levels_table,
-    shape,
-)
+from experiments.earned_length.report import BANS, bans_table
 from r1lit.cli import main as cli
 from r1lit.files import read_records, write_records
 from r1lit.policy import load_policy, load_tokenizer
@@ -153,29 +144,6 @@ def test_a_banned_word_is_never_generated():
         Banning([" let me"]).bind(spec)
 
 
-def seed_of(number: int, gain: float) -> dict:
-    def evaluation(iteration: int, accuracy: float) -> dict:
-        levels = {"attempts 1-2": {"pass_at_1": accuracy, "tokens": 40.0, "truncated": 0.0}}
-        habits = dict.fromkeys(HABITS, accuracy / 2)
-        return {"iteration": iteration, "pass_at_1": accuracy, "cons": accuracy + 0.1,
-                "response_length_tokens": 40 + 200 * accuracy, "format": 0.9, "levels": levels,
-                "reflection_words_per_response": accuracy, "habits": habits,
-                "num_problems": 2, "num_samples": 2}  # fmt: skip
-
-    uses = {"free": 0.0, "no_checks": 1.5, "no_switches": 0.5}
-    shares = {"free": (0.8, 0.6), "no_checks": (0.4, 0.2), "no_switches": (0.8, 0.6)}
-    return {
-        "run": f"seed-{number}",
-        "evaluations": [evaluation(0, 0.2), evaluation(9, 0.2 + gain)],
-        "tokens": [50.0] * 6 + [100.0, 100.0 + 10 * number, 100.0 + 20 * number],
-        "words": {word: [0.0] * 9 for word in WORDS},
-        "bans": {
-            name: {"tokens": 90.0, "uses": uses, "shares": dict(zip("ab", own, strict=True))}
-            for name, own in shares.items()
-        },
-    }
-
-
 def test_the_words_that_the_page_names_are_those_that_are_banned():
     steps = yaml.safe_load(study_file("earned_length").read_text())
     banned = {
@@ -186,23 +154,8 @@ def test_the_words_that_the_page_names_are_those_that_are_banned():
     assert banned == {name: words for name, (_, words) in BANS.items() if words}
 
 
-def test_tables_of_seeds_made_by_hand():
-    seeds = [seed_of(1, 0.4), seed_of(2, 0.6)]
-    first, mean = before_and_after(seeds).splitlines()[2:5:2]
-    assert first.startswith("| 1 | 0.200 → 0.600 | 0.300 → 0.700 | 80 → 160 (2.0-fold) |")
-    assert mean.startswith("| mean ± s.e. | 0.200 ± 0.000 → 0.700 ± 0.100 |")
-    said = shape(seeds)
-    assert "grows by +11.11 (-17.12 to +39.35) (held out) and +25.50 (-18.97 to +69.97) (in" in said
-    assert "in the first third: at most 0.300; less pass@1: at least +0.100" in said
-    assert levels_table(seeds).splitlines()[2].startswith("| 1-2 | 0.20 ± 0.00 → 0.70 ± 0.10 |")
-    assert "| computes wrongly | 0.100 ± 0.000 | 0.350 ± 0.050 |" in habits_table(seeds)
-    over_problems, over_seeds = bans_table(seeds).split("\n\n", 1)
-    free, no_checks, no_switches = over_problems.splitlines()[2:]
-    assert "less no ban, over seeds" in over_seeds.splitlines()[0]
-    assert free.endswith("| 0.700 ± 0.000 |  |  |  |")
-    assert no_checks.startswith("| what begins a check: *wait*, *let*, *check* | 1.50 ± 0.00 | 90")
-    assert "| 0.300 ± 0.000 | -0.400 (" in no_checks and "| +0.000 (" in no_switches
-    assert bans_table([{**seed, "bans": {}} for seed in seeds]) == ""
+def test_seeds_without_bans_have_no_table_of_them():
+    assert bans_table([{"bans": {}}]) == ""
 
 
 @pytest.mark.slow

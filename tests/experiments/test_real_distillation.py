@@ -1,10 +1,9 @@
-"""Distillation from real solutions against RL: its tables, its steps and its page."""
+"""Distillation from real solutions against RL: its solutions and its steps."""
 
 from __future__ import annotations
 
 from experiments.__main__ import main
 from experiments.real_distillation import solutions
-from experiments.real_distillation.report import as_table, between_arms
 from r1lit.files import read_records, write_records
 
 
@@ -48,38 +47,6 @@ def test_too_few_solutions_are_named(tmp_path, capsys):
     tables = [str(tmp_path / "bench.jsonl"), str(tmp_path / "gold.jsonl")]
     assert solutions.main([*tables, "--to", str(tmp_path)]) == 2
     assert "process_bench: 1 rows can be used; 96 are needed" in capsys.readouterr().err
-
-
-def arm(name: str, seed: int, shares: list[float]) -> dict[str, object]:
-    return {
-        "arm": name, "seed": seed, "tokens": 120.0, "truncated": 0.25, "boxed": 0.5, "read": 0.9,
-        "pass_at_1": {"value": sum(shares) / 4, "low": 0.0, "high": 1.0},
-        "shares": dict(zip("abcd", shares, strict=True)),
-        "seconds": None if name == "base" else 61.2,
-        "compute": None if name == "base" else {"flops": 4.1e13, "updates": 30},
-    }  # fmt: skip
-
-
-ARMS = [
-    arm("base", 0, [0.0, 0.0, 0.0, 1.0]),
-    arm("distilled", 0, [0.0, 1.0, 1.0, 1.0]),
-    arm("rl", 0, [0.0, 0.0, 1.0, 1.0]),
-    arm("base", 1, [0.0] * 4),
-    arm("distilled", 1, [0.0, 0.0, 1.0, 1.0]),
-    arm("rl", 1, [0.0, 0.0, 0.0, 1.0]),
-]
-
-
-def test_an_arm_is_compared_with_the_base_of_its_seed():
-    rows = as_table(ARMS).splitlines()[2:]
-    assert rows[0].startswith("| base | 0 | 0.250 (0.000 to 1.000) | – | 120 |")
-    assert rows[1].endswith("| 4.10 | 30 | 61 |") and "| +0.500 (" in rows[1]
-    assert "| RL | 1 | 0.250" in rows[5] and "| +0.250 (" in rows[5]
-
-
-def test_the_arms_are_compared_problem_by_problem():
-    line = between_arms(ARMS)
-    assert line.startswith("Distilled less RL, means of the seeds, over 4 problems: +0.250 (")
 
 
 def test_the_steps_of_the_study_are_read(capsys):

@@ -1,10 +1,10 @@
-"""The stages of R1 on a real model: its traces, its steps and its table."""
+"""The stages of R1 on a real model: its traces, its pairs and its steps."""
 
 from __future__ import annotations
 
 from experiments.__main__ import main
 from experiments.real_stages import preferences, traces
-from experiments.real_stages.report import MODELS, as_table, as_tables
+from experiments.real_stages.report import mean_and_gain
 from r1lit.files import read_records, write_records
 
 
@@ -29,25 +29,6 @@ def test_too_few_questions_are_named(tmp_path, capsys):
     assert "1 questions have a response; 32 are needed" in capsys.readouterr().err
 
 
-def stage(name: str, shares: list[float]) -> dict[str, object]:
-    return {
-        "stage": name, "seed": 0, "held_out_loss": [2.0, 1.5] if name == "cold_start" else None,
-        "pass_at_1": {"value": sum(shares) / 4, "low": 0.0, "high": 1.0},
-        "by_source": {"sums": 0.5, "differences": 0.25}, "tokens": 12.0, "truncated": 0.1,
-        "read": 0.9, "thinks": 0.0, "shares": dict(zip("abcd", shares, strict=True)),
-        "seconds": None if name == "base" else 61.2, "word_problems": {},
-        "requests": {m: {"x": shares[n], "y": shares[n]} for n, m in enumerate(MODELS)},
-    }  # fmt: skip
-
-
-def test_a_stage_is_compared_with_the_base_problem_by_problem():
-    table = as_table([stage("base", [0.0, 0.0, 0.5, 0.5]), stage("cold_start", [0.5] * 4)])
-    base, cold_start = table.splitlines()[2:]
-    assert "| base | 0 | 0.250 (0.00 to 1.00) | – |" in base and base.endswith("| – | – |")
-    assert cold_start.endswith("| 61 |")
-    assert "| +0.250 (+0.00 to +0.50) |" in cold_start and "2.000 → 1.500" in cold_start
-
-
 def test_the_steps_of_the_study_are_read(capsys):
     tables = ["traces=missing.jsonl", "pairs=pairs.jsonl", "word_problems=svamp.jsonl"]
     assert main(["real_stages", *tables, "--dry-run"]) == 0
@@ -55,10 +36,8 @@ def test_the_steps_of_the_study_are_read(capsys):
     assert names[:3] == ["base_evaluation", "traces", "cold_start"] and len(names) == 2 * 25
 
 
-def test_scores_of_requests_are_compared_with_the_base():
-    tables = as_tables([stage("base", [0.5] * 4), stage("sft", [0.75, 0.25, 0.0, 0.0])])
-    assert "| base | 0 | 0.500 | 0.500 |" in tables
-    assert "| 0.750, +0.250 (+0.25 to +0.25) | 0.250, -0.250 (-0.25 to -0.25) |" in tables
+def test_a_stage_without_scores_has_a_dash():
+    assert mean_and_gain({}, {}) == "–"
 
 
 def conversation(n: int, chosen: str = "Yes.", rejected: str = "No.") -> dict[str, str]:

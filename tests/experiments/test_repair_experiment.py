@@ -1,4 +1,4 @@
-"""The study of repairs: what its page says of trajectories and of what they were learnt from."""
+"""The study of repairs: how trajectories and their samples are counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.repair import report
-from experiments.tables import RULE
 from r1lit.files import write_records
 
 
@@ -45,18 +44,3 @@ def test_samples_count_for_every_stage_that_used_them(tmp_path: Path):
     samples = {stage: report.sampled(tmp_path, stage)["samples"] for stage in report.STAGES}
     assert samples == {"base": 0, "sft": 100, "coin": 192, "rl": 192, "sft_rl": 292}
     assert report.sampled(tmp_path, "sft")["kept"] == 7
-
-
-def test_differences_are_over_seeds_and_over_repositories():
-    shares = {"a": 0.0, "b": 0.5}
-    more = {uid: share + 0.5 for uid, share in shares.items()}
-    rows = [{"stage": "base", "seed": s, "shares": shares, "right": 0.25} for s in (0, 1)]
-    rows += [
-        {"stage": "sft", "seed": s, "shares": more, "right": right}
-        for s, right in ((0, 0.7), (1, 0.8))
-    ]
-    over_seeds, rule, over_repositories = report.differences(rows).split("\n\n")
-    # 0.45 and 0.55: a standard error of 0.05 with one degree of freedom, 12.706
-    assert "+0.500 (-0.135 to +1.135)" in over_seeds and rule == RULE
-    lines = over_repositories.splitlines()
-    assert len(lines) == 3 and "+0.500 (+0.500 to +0.500)" in lines[2] and lines[2].endswith("2 |")

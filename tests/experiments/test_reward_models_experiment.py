@@ -15,8 +15,8 @@ from experiments.page import END, START
 from experiments.reward_models.body import main as make_body
 from experiments.reward_models.body import train_tokenizer as make_tokenizer
 from experiments.reward_models.body import training_texts
-from experiments.reward_models.report import as_table, draw, measure
-from experiments.sweep import read_sweep, score_of
+from experiments.reward_models.report import as_table
+from experiments.sweep import read_sweep
 from r1lit.data import TablePairs
 from r1lit.data.preference_data import split_examples
 from r1lit.files import read_records, write_records
@@ -163,62 +163,3 @@ def test_process_bench_from_solutions_to_the_page(tmp_path: Path, capsys):
     assert "| GSM8K | 1 | 80 (" in page and "| MATH | 1 | 8 (" in page
     assert [r["variant"] for r in read_records(tmp_path / "results.jsonl")] == ["GSM8K", "MATH"]
     assert (tmp_path / "process_bench.png").exists()
-
-
-def result(variant: str, seed: int, **report: float) -> dict:
-    table = [{"from": 0.0, "to": 1.0, "count": 4, "predicted": 0.6, "observed": 0.5}]
-    numbers = {"num_examples": 40, "calibration_error": 0.1, "reliability": table} | report
-    return {
-        "variant": variant,
-        "seed": seed,
-        "seconds": 10.0 * (seed + 1),
-        "final": {"pass_at_1": None, "reward_model": numbers},
-    }
-
-
-def test_the_table_by_hand():
-    pairs = [
-        result(
-            "helpful",
-            s,
-            accuracy=a,
-            accuracy_stderr=0.08,
-            length_baseline_accuracy=0.55,
-            above_length_baseline_stderr=0.04,
-        )
-        for s, a in enumerate((0.6, 0.7, 0.8))
-    ]
-    labels = [
-        result(
-            "safety", 0, accuracy=0.5, num_safe=30, auroc=0.9, auroc_stderr=0.05,
-            length_baseline_auroc=0.5,
-        )
-    ]  # fmt: skip
-    rows = as_table([*pairs, *labels]).splitlines()
-    assert rows[2].split(" | ")[1:] == (
-        [
-            "3",
-            "40 pairs",
-            "accuracy",
-            "0.700",
-            "0.058",
-            "0.080",
-            "0.550",
-            "+0.150 ± 0.040",
-            "0.100",
-            "20 |",
-        ]
-    )
-    assert rows[3].split(" | ")[2:] == (
-        ["30 safe, 10 unsafe", "AUROC", "0.900", "–", "0.050", "0.500", "+0.400", "0.100", "10 |"]
-    )
-    assert measure(labels[0]["final"]["reward_model"]) == ("AUROC", 0.9, 0.05, 0.5)
-    assert score_of(labels[0]["final"]) == ("AUROC", 0.9)
-    assert score_of(pairs[0]["final"]) == ("accuracy", 0.6)
-    assert score_of({"pass_at_1": None}) is None
-    left, right = draw([*pairs, *labels]).axes
-    assert [text.get_text() for text in left.get_xticklabels()] == [
-        "helpful\naccuracy",
-        "safety\nAUROC",
-    ]
-    assert right.lines[1].get_xydata().tolist() == [[0.6, 0.5]]

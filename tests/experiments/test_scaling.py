@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from experiments.scaling.fit import Sigmoid, extrapolate, fit_sigmoid
-from experiments.scaling.report import as_table, draw
 
 KNOWN = [
     Sigmoid(start=0.2, asymptote=0.9, exponent=1.5, midpoint=40.0),
@@ -43,27 +42,3 @@ def test_the_tail_is_predicted_from_the_beginning_alone() -> None:
         extrapolate(curve(KNOWN[0]), 1.0)
     with pytest.raises(ValueError, match="a fit needs the base at 0 and at least four more"):
         fit_sigmoid(curve(KNOWN[0], last=40))
-
-
-def known_results() -> list[dict[str, object]]:
-    return [
-        {
-            "variant": f"recipe {index}",
-            "seed": seed,
-            "curve": [(1e4 * c, r) for c, r in curve(known, noise=0.002 * seed)],
-            "evaluations": [{"pass_at_1_stderr": 0.02}],
-        }
-        for index, known in enumerate(KNOWN)
-        for seed in (0, 1)
-    ]
-
-
-@pytest.mark.long
-def test_table_and_figure_of_known_recipes() -> None:
-    results = known_results()
-    table = as_table(results)
-    assert "| recipe 0 | 2 | 0.90" in table and table.count("| A of recipe") == 3
-    assert "| A of recipe 1 less recipe 0 | -0.4" in table
-    assert [axes.get_title("left") for axes in draw(results).axes] == [
-        "recipe 0", "recipe 1", "recipe 2",
-    ]  # fmt: skip

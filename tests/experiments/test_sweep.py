@@ -16,7 +16,7 @@ from experiments.__main__ import main
 from experiments.compose import merge, move_run
 from experiments.fingerprint import begin
 from experiments.launch import claimed, in_subprocess
-from experiments.sweep import read_sweep, run_point, run_sweep
+from experiments.sweep import read_sweep, run_point, run_sweep, score_of
 from r1lit import cli
 from r1lit.files import read_records
 from r1lit.modules import GRPOModule
@@ -378,3 +378,8 @@ def test_every_variant_is_read_before_the_first_is_trained(sweep_file, tmp_path,
     assert main([str(path)], launch=launch) == 2
     assert "dr: model.objective.epsilom: DrGRPO has no such key" in capsys.readouterr().err
     assert launch.calls == [] and not (tmp_path / "out").exists()
+
+
+def test_a_score_is_of_what_the_run_measured():
+    assert score_of({"pass_at_1": None, "reward_model": {"accuracy": 0.6}}) == ("accuracy", 0.6)
+    assert score_of({"pass_at_1": None}) is None

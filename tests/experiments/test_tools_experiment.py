@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from matplotlib.colors import to_hex
 
-from experiments.tables import group_by
 from experiments.tools import figures
 from experiments.tools.no_mask import UnmaskedGRPO
 from experiments.tools.report import form_numbers, measured
@@ -77,33 +75,6 @@ def test_turns_in_role_are_counted_by_turn_and_a_conversation_that_was_cut_has_n
     found = measured([whole, cut])["role"]
     assert found["by_turn"] == [0.5, 0.5, 0.0] and found["kept"] == 1 / 3
     assert (found["last"], found["against"], found["claimed"]) == (0.0, 0.0, 1 / 6)
-
-
-def test_a_colour_means_one_thing_in_all_figures_and_every_axis_says_what_is_measured():
-    drawn = figures.draw(group_by("part", read_records(RESULTS)))
-    assert len(drawn) == 7
-    colors: dict[str, str] = {}
-    for figure in drawn.values():
-        assert len(figure.axes) <= 4
-        for line in figure.legends[0].legend_handles:
-            assert colors.setdefault(line.get_label(), to_hex(line.get_color())) == to_hex(
-                line.get_color()
-            )
-        for axes in figure.axes:
-            assert axes.get_title(loc="left") and axes.get_ylabel() != "held out"
-        assert figure.axes[0].get_ylabel()
-    assert colors["true results"] == colors["true answers"] == colors["right calculator"]
-    assert colors["random results"] == colors["random answers"] == colors["random reward"]
-    assert len(set(colors.values())) == 9, "eight meanings, and before RL"
-
-
-def test_seeds_whose_mean_describes_no_run_have_a_line_each():
-    known = figures.draw(group_by("part", read_records(RESULTS)))["known_people.png"]
-    calls, other, right = known.axes
-    assert [len(axes.lines) for axes in (calls, other, right)] == [9, 9, 6]
-    assert sorted(round(float(line.get_ydata()[-1]), 2) for line in calls.lines) == [
-        0.04, 0.12, 0.12, 0.3, 0.34, 1.36, 1.64, 1.77, 1.88,
-    ]  # fmt: skip
 
 
 def test_parts_that_are_not_made_yet_have_no_figure():

@@ -22,7 +22,6 @@ from experiments.true_gradient.estimators import (
     true_weights_BT,
 )
 from experiments.true_gradient.measure import describe, inner, rounded
-from experiments.true_gradient.report import report
 from experiments.true_gradient.tree import Subspace, Tree, sample_tree
 from r1lit.batches import Problem, Response, Verdict
 from r1lit.cli import main
@@ -179,20 +178,6 @@ def test_cosines_and_noise_of_a_known_estimator() -> None:
     assert 0 < found["cosine_mean_se"] < 0.05
     twice_RX[0] = 0  # clipped away
     assert rounded(describe(twice_RX, true_RX))["cosine"] is None
-
-
-def test_a_report_merges_estimators_that_coincide() -> None:
-    numbers = {"cosine_mean": 1.0, "cosine": 0.4, "noise": 2.0, "scale": 1.0}
-    numbers |= {f"{key}_se": 0.01 for key in numbers} | {"clipped": 0.0}
-    truth = {"samples": 512, "batches": 1, "accuracy": 0.3, "reward": 1.0, "length": 20.0,
-             "kl_old": 0.0, "relative_error": 0.1, "effective_share": 1.0}  # fmt: skip
-    key = {"checkpoint": "base", "stale": 0}
-    lines = [{**key, "estimator": "true", **truth}]
-    lines += [{**key, "estimator": name, **numbers} for name in ("GRPO", "GSPO")]
-    lines += [{**key, "estimator": "RLOO", **numbers, "cosine": 0.5}]
-    table, figure = report(lines)
-    assert "| GRPO, GSPO |" in table and "| RLOO |" in table
-    assert figure is not None
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""What RL adds: the shortest version of it, and its tables from numbers made by hand."""
+"""What RL adds: the shortest version of it, and what its policies decide."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ from experiments.what_rl_adds.decisions import (
     kinds_of,
     measure,
 )
-from experiments.what_rl_adds.report import (
-    decisions_table,
-    doses_table,
-    found_table,
-    samples_table,
-)
+from experiments.what_rl_adds.report import decisions_table
 from experiments.what_rl_adds.rewards import Coin
 from r1lit.files import read_records
 from r1lit.policy import load_policy, load_tokenizer
@@ -51,30 +46,11 @@ def test_the_coin_is_fair_and_knows_neither_answer_nor_history():
     assert 0.45 < sum(a == b for a, b in zip(tossed, other, strict=True)) / 2000 < 0.55
 
 
-def test_tables():
-    ways = {"as_needed": 0.5, "fewer": 0.25, "guessed": 0.0}
-    samples = [
-        {"policy": "base", "pass_at_k": {"1": 0.2, "256": 0.9}, "tokens": 60, **ways},
-        {"policy": "base", "pass_at_k": {"1": 0.4, "256": 1.0}, "tokens": 70, **ways},
-        {"policy": "rl", "pass_at_k": {"1": 0.8, "256": 1.0}, "tokens": 150, **ways},
-    ]
-    head, _, base, rl = samples_table(samples).splitlines()
-    assert head.startswith("| | n seeds | tokens | pass@1 | pass@256 | right by as many attempts")
-    assert base.startswith("| base | 2 | 65 ± 5 | 0.300 ± 0.100 | 0.950 ± 0.050 | 0.50 ± 0.00 |")
-    assert rl == "| RL | 1 | 150 | 0.800 | 1.000 | 0.50 | 0.25 | 0.00 |"
-    found = [{"policy": "rl", "found_at_k": {"attempts 1-2": {"1": 0.5, "4": 1.0}}}]
-    assert found_table(found).splitlines()[0] == "| attempts needed | 1-2 |"
-    assert found_table(found).splitlines()[2] == "| RL | 0.500; 1.000 |"
+def test_what_a_policy_never_comes_to_decide_has_no_row():
     never = {"decisions": 0.0, "base": 0.0, "policy": 0.0}
     once = {"decisions": 2.0, "base": math.log(0.25), "policy": math.log(0.81)}
     rows = decisions_table([{"kinds": {"go on": once, "check": never}}]).splitlines()
     assert rows[2:] == ["| go on | 2 | 0.500 → 0.900 | 1.2 | 1.00 |", "| all |  |  | 1.2 |  |"]
-    before, after = (
-        {"pass_at_1": p, "response_length_tokens": n, "reflection_words_per_response": w}
-        for p, n, w in ((0.0, 40.0, 0.5), (0.5, 80.0, 1.0))
-    )
-    row = doses_table([{"variant": "small", "evaluations": [before, after]}]).splitlines()[2]
-    assert row == "| small | 1 | 0.000 → 0.500 | 40 → 80 | 0.50 → 1.00 |"
 
 
 def test_what_each_token_decides():
