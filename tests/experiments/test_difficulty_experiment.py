@@ -86,17 +86,6 @@ def test_tasks_are_ranked_and_a_second_command_makes_only_what_is_missing(model,
     assert table(records) in capsys.readouterr().out
 
 
-def test_a_table_is_in_order_of_difficulty_and_marks_the_range():
-    interval = {"low": 0.0, "high": 1.0}
-    records = [
-        {"task": name, "pass_at_1": {"value": 0.0}, "pass_at_k": {"value": value, **interval},
-         "readable": 1.0, "finished": 1.0, "tokens": 4.0}
-        for name, value in [("none", 0.0), ("some", 0.3), ("most", 0.9)]
-    ]  # fmt: skip
-    names = [line.split("|")[1].strip() for line in table(records).splitlines()[2:]]
-    assert names == ["most", "**some**", "none"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

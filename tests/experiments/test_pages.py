@@ -50,7 +50,7 @@ def readme(name: str) -> str:
 
 
 def assert_same_picture(drawn: Path, shown: Path) -> None:
-    """Compare two PNGs pixel by pixel; other versions of Matplotlib write text with other pixels."""
+    """Compare two PNGs pixel by pixel; other versions of Matplotlib write text otherwise."""
     with Image.open(drawn) as one, Image.open(shown) as other:
         assert one.size == other.size, shown
         if one.info["Software"] == other.info["Software"]:

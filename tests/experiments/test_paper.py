@@ -13,7 +13,7 @@ from tiny_sweep import ROOT
 from experiments.page import END, START, fill_in
 from experiments.paper import levels, safety, win_rates
 from experiments.paper.__main__ import main
-from experiments.paper.tables import as_markdown, combine
+from experiments.paper.tables import as_markdown
 from r1lit.files import write_records
 from r1lit.worlds.programs import WorldPrograms
 from r1lit.worlds.requests import REFUSAL, WorldRequest, pool
@@ -161,11 +161,8 @@ def test_length_is_controlled_for():
     assert win_rates.length_controlled([by_length])[0] == pytest.approx(0.5, abs=1e-6)
 
 
-def test_several_runs_have_their_error_over_runs():
-    runs = [{"t": {"R1": {"all": (value, 0.4)}}} for value in (0.25, 0.75)]
-    runs[1]["t"]["R1"]["steal"] = (12.0, 1.0)
-    assert combine(runs) == {"t": {"R1": {"all": (0.5, 0.25), "steal": (12.0, None)}}}
-    text = as_markdown({"t": {**combine(runs)["t"], "Dev3": {}}})
+def test_a_cell_that_was_not_measured_is_a_dash():
+    text = as_markdown({"t": {"R1": {"all": (0.5, 0.25), "steal": (12.0, None)}, "Dev3": {}}})
     assert "| R1 | 0.500 ± 0.250 | 12.0 |" in text and "| Dev3 | – | – |" in text
 
 
@@ -206,9 +203,3 @@ def test_the_page_says_of_every_figure_what_became_of_it():
     assert "Fig. 15, 16" in named and "pass@64" in named and "we had no copy" not in text
     for link in re.findall(r"\]\((?!http)([^)#]+)", text):
         assert (PAGE / link).exists(), link
-
-
-def test_the_committed_results_make_the_pages_block():
-    kept = [json.loads(path.read_text()) for path in sorted((PAGE / "results").glob("*.json"))]
-    if kept:
-        assert as_markdown(combine(kept)) in (PAGE / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Stages left out of R1's pipeline: what each variant makes and reads, and their differences by hand."""
+"""Stages left out of R1's pipeline: what a variant makes and reads, and differences by hand."""
 
 from __future__ import annotations
 

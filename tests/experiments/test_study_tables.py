@@ -23,7 +23,7 @@ from experiments.tables import RULE
 from experiments.third_language import by_language
 from experiments.wrong_verdicts import report as wrong_verdicts
 from experiments.wrong_verdicts.rewards import MistakenVerdict
-from r1lit.files import Record, write_records
+from r1lit.files import write_records
 from r1lit.modules.rollouts import RolloutModule
 from r1lit.problems import Problem, Response, Verdict
 from r1lit.rollout import Sampling
@@ -90,15 +90,6 @@ def test_before_is_the_last_evaluation_of_the_old_limit_and_after_the_mean_of_th
 # late_onset: when a word appears
 
 
-def onset(variant: str, words: list[float]) -> Record:
-    ends = zip((0, len(words)), (0.05, 0.9), strict=True)
-    evaluations = [
-        {"iteration": i, "pass_at_1": share / 2, "tokens": 40 + i, "deceptive_checked": share}
-        for i, share in ends
-    ]
-    return {"variant": variant, "seed": 0, "words": {"wait": words}, "evaluations": evaluations}
-
-
 def test_when_words_stand_at_a_share_of_their_end() -> None:
     late = [0.01] * 50 + [0.5] * 5 + [1.0] * 45
     reached = late_onset.reached
@@ -109,16 +100,6 @@ def test_when_words_stand_at_a_share_of_their_end() -> None:
     assert reached([1.0] * 10 + [0.0] * 10, 0.5) is None, "a word that is gone reaches nothing"
     iterations, means = smooth([1.0, 1.0, 1.0], 5)
     assert list(iterations) == [1] and list(means) == pytest.approx([1.0])
-
-
-def test_table_and_figure_of_known_onsets() -> None:
-    results = [onset("early", [1.0] * 100), onset("late", [0.01] * 50 + [1.0] * 50)]
-    _, _, early, late = late_onset.as_table(results).splitlines()
-    of_both = "0.050 → 0.900 | 0.025 → 0.450 | 40 → 140"
-    assert early == f"| early | 1 | {of_both} | 1.000 → 1.000 | 2 | 2 |"
-    assert late == f"| late | 1 | {of_both} | 0.010 → 1.000 | 48 | 50 |"
-    titles = [axes.get_title("left") for axes in late_onset.draw(results).axes]
-    assert titles == ["Wait, in training", "Near misses verified", "Accuracy"]
 
 
 # third_language: by the problem's language
