@@ -11,16 +11,14 @@ from tiny_sweep import ROOT, study_file
 
 from experiments import by_source
 from experiments.aha_long import jump
-from experiments.curves import at_tokens, smooth
+from experiments.curves import smooth
 from experiments.forks import report as forks
 from experiments.language_reward.code import report as code
 from experiments.late_onset import report as late_onset
-from experiments.process_rewards.process_bench import report as process_bench
 from experiments.prompt_difficulty import report as prompt_difficulty
 from experiments.reward_hacking.report import MEASURES, YLABELS
 from experiments.sweep import read_sweep
 from experiments.tables import RULE
-from experiments.third_language import by_language
 from experiments.wrong_verdicts import report as wrong_verdicts
 from experiments.wrong_verdicts.rewards import MistakenVerdict
 from r1lit.files import write_records
@@ -102,22 +100,6 @@ def test_when_words_stand_at_a_share_of_their_end() -> None:
     assert list(iterations) == [1] and list(means) == pytest.approx([1.0])
 
 
-# third_language: by the problem's language
-
-
-def test_means_are_of_the_language_and_the_variant_alone():
-    records = [
-        {"variant": variant, "seed": 0, "language": language, "when": when, "num_problems": 3,
-         "language_consistency": consistency, "pass_at_1": 0.5}
-        for language, start in (("English", 0.1), ("Chinese", 0.2), ("Russian", 0.3))
-        for variant, gain in (("with", 0.5), ("without", 0.1))
-        for when, consistency in (("before", start), ("after", start + gain))
-    ]  # fmt: skip
-    rows = by_language.as_table(records).splitlines()
-    assert rows[2].startswith("| English | 3 | 0.100 | 0.600 | 0.200 | 0.500")
-    assert rows[4].startswith("| Russian | 3 | 0.300 | 0.800 | 0.400 |")
-
-
 # language_reward/code and reward_hacking: responses by source
 
 
@@ -177,59 +159,20 @@ def test_scores_of_reward_models_by_hand(tmp_path, monkeypatch):
         by_source.read(sweep, MEASURES)
 
 
-def point(variant: str, seed: int, **ends: float) -> dict:
-    curves = {name: [(0, 0.5), (4, end)] for name, end in ends.items()}
+def point(variant: str, seed: int) -> dict:
+    curves = {name: [(0, 0.5), (4, 0.4)] for name in ("truth", "score", "third")}
     return {"variant": variant, "seed": seed, "seconds": 60.0, "curves": curves}
 
 
-POINTS = [
-    point("late", 0, truth=0.4, score=1.0),
-    point("late", 1, truth=0.6, score=1.0),
-    point("early", 0, truth=0.4, score=3.0),
-    point("early", 1, truth=0.2, score=3.2),
-    point("alone", 0, truth=0.9, score=9.0),
-]
+def test_differences_need_two_variants_with_two_seeds():
+    assert by_source.differences([point("late", 0), point("late", 1)]) == ""
+    assert by_source.differences([point("late", 0), point("early", 0)]) == ""
 
 
-def test_differences_are_of_the_ends_less_the_first_variant():
-    _, _, truth, score, _, rule = by_source.differences(POINTS).splitlines()
-    # 0.4 - 0.4 and 0.2 - 0.6: mean -0.2, standard error 0.2 with one degree of freedom, whose
-    # 97.5 % point is 12.706 and whose power is 80 % at 16.334 standard errors
-    assert truth.startswith(
-        "| early | truth | -0.200 (-2.741 to +2.341) | 0.5 | 0.5 | 3.267 | 0.25"
-    )
-    assert score.startswith("| early | score | +2.100 (+0.829 to +3.371) |")
-    assert rule == RULE
-    assert by_source.differences(POINTS[:2]) == ""
-    assert by_source.differences([POINTS[0], POINTS[2]]) == ""
-
-
-def test_the_figure_has_a_panel_a_measure_and_the_table_a_row_a_variant():
-    more = [{**p, "curves": {**p["curves"], "third": p["curves"]["truth"]}} for p in POINTS]
-    ylabels = {"truth": "share", "score": "reward", "third": "share"}
-    text, figure = by_source.report(more, "schedule", ylabels)
-    panels = [(axes.get_title(loc="left"), axes.get_ylabel()) for axes in figure.axes]
-    assert panels == [("Truth", "share"), ("Score", "reward"), ("Third", "share")]
-    assert "| schedule | n seeds | truth | score | third | seconds |" in text
-    assert "| late | 2 | 0.50 ± 0.00 → 0.55 ± 0.05 → 0.50 ± 0.10 |" in text
-
-
-# search/training, process_bench
-
-
-def test_accuracy_at_equal_tokens_by_hand() -> None:
-    curve = [(0.0, 0.2), (100.0, 0.4), (300.0, 0.5)]
-    assert [at_tokens(curve, tokens) for tokens in (0, 50, 100, 200, 300)] == pytest.approx(
-        [0.2, 0.3, 0.4, 0.45, 0.5]
-    )
-
-
-def test_first_errors_by_hand():
-    report = dict.fromkeys(process_bench.COLUMNS.values(), 0.5)
-    report |= {"num_examples": 9, "num_with_errors": 4}
-    results = [{"variant": "MATH", "final": {"reward_model": {**report, "f1": f}}} for f in (0, 1)]
-    (row,) = process_bench.as_table(results).splitlines()[2:]
-    assert row.startswith("| MATH | 2 | 9 (4) | 0.500 ± 0.000 |") and "| 0.500 ± 0.500 |" in row
+def test_an_odd_number_of_measures_leaves_no_empty_panel():
+    names = ("truth", "score", "third")
+    figure = by_source.draw([point("late", 0)], dict.fromkeys(names, "share"))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Truth", "Score", "Third"]
 
 
 # wrong_verdicts: a verifier with known error rates
