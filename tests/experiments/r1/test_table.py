@@ -252,7 +252,9 @@ def test_a_folder_without_evaluations_is_an_error(tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_a_summary_stands_for_its_run(run_folder, tmp_path, capsys):
+def test_a_summary_stands_for_its_run(tmp_path, capsys):
+    run_folder = make_run(tmp_path, STAGES[:2])
+    capsys.readouterr()
     assert table.main([str(run_folder)]) == 0
     printed = capsys.readouterr().out
     kept = tmp_path / "seed-0.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,10 @@ def evaluate(folder: Path, policy: Path, run: Path, stage: str) -> None:
     main(["test", "-c", str(path)])
 
 
-def make_run(folder: Path) -> Path:
-    """Evaluate five stages and a distilled student; return the run folder."""
+def make_run(folder: Path, stages: Sequence[str] = (*STAGES, "distilled")) -> Path:
+    """Evaluate the stages, each a random policy of its own; return the run folder."""
     run = folder / "r1"
-    for seed, stage in enumerate((*STAGES, "distilled")):
+    for seed, stage in enumerate(stages):
         policy = save_policy(folder / f"policy-{stage}", seed=seed)
         evaluate(folder, policy, run, stage)
     return run
