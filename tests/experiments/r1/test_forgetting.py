@@ -47,15 +47,6 @@ def test_losses_are_named_where_the_interval_excludes_zero(tmp_path, capsys):
     )  # two problems
 
 
-def test_several_runs_are_compared_by_their_means(tmp_path, capsys):
-    for seed, loss in enumerate((0.50, 0.52, 0.48)):
-        write(tmp_path / str(seed), "dev1", fact=[0.9, 0.1 + loss], word=[0.5])
-        write(tmp_path / str(seed), "dev2", fact=[0.9 - loss, 0.1], word=[0.5 + 0.3 * (seed - 1)])
-    main([str(tmp_path / str(seed)) for seed in range(3)])
-    page = capsys.readouterr().out
-    assert "loses fact -0.50" in page and "over 3 runs" in page and "word +" not in page
-
-
 def test_the_shipped_run_has_families_from_r1_zero_on(capsys):
     stages = read_runs([SHIPPED])
     assert list(stages) == ["zero", "dev1", "dev2", "dev3", "r1"]
