@@ -92,10 +92,7 @@ def run_script(name: str, main: Callable[[], object]) -> None:
     warnings.formatwarning = lambda message, *_, **__: f"{name}: warning: {message}\n"
     try:
         with tracing_user_code():
-            try:
-                main()
-            finally:
-                print(end="", flush=True)  # here what cannot be written is an error like another
+            run_and_flush(main)
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(130)
@@ -127,6 +124,19 @@ def run_script(name: str, main: Callable[[], object]) -> None:
             print(end="", flush=True)
         except OSError:  # said already: Python should not say so again as it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run_and_flush(main: Callable[[], object]) -> None:
+    """Run ``main``, and write the rest of its output: if that fails, it is an error like another.
+
+    After an error of its own nothing is written, since that error is the one to report.
+    """
+    try:
+        main()
+    except SystemExit:
+        print(end="", flush=True)
+        raise
+    print(end="", flush=True)
 
 
 def nobody_reads() -> bool:

@@ -141,7 +141,7 @@ RULES = (
          "model.rewards: raise the weight of Accuracy, lower that of what is earned instead",
          "The reward rises and accuracy does not."),
     Rule("never_earned", never_earned, "a reward is the same for all, so nothing is learnt from it",
-         "read a response beside what the reward looks for; then that reward's arguments in"
+         "compare a response with what the reward looks for; then that reward's arguments in"
          " model.rewards, or data.prompts.template",
          "One of the rewards is 0 in every iteration."),
     Rule("kl_strong", kl_strong, "the penalty holds the policy at the reference",

@@ -183,3 +183,21 @@ def test_a_broken_pipe_that_is_not_standard_output_keeps_its_traceback():
 
     with pytest.raises(BrokenPipeError):
         run_script("r1lit", main)
+
+
+def test_an_error_is_reported_though_nobody_reads_the_output():
+    """As of ``r1lit fit … | head -1`` with bad input."""
+    program = (
+        "from r1lit.console import run_script\n"
+        "def main():\n"
+        "    print('a line')\n"
+        "    raise ValueError('key: 3 is too many')\n"
+        "run_script('r1lit', main)\n"
+    )
+    command = [sys.executable, "-c", program]
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}  # or the line itself cannot be written
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    with subprocess.Popen(command, cwd=ROOT, **pipe) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b"r1lit: error: key: 3 is too many\n"
+    assert process.returncode == 2
