@@ -30,9 +30,9 @@ def copies(run: Run) -> Evidence:
 
     Or a few copies of responses so unlikely that independent samples are none.
     """
-    counts = [line["num_copies"] for line in run.measured if "num_copies" in line]
-    if sum(counts) >= 2:
-        seen = f"{sum(counts)} responses of the {len(counts)} iterations measured equal another one"
+    counts = run.measured_numbers("num_copies")
+    if (total := sum(counts)) >= 2:
+        seen = f"{total:g} responses of the {len(counts)} iterations measured equal another one"
         return f"{seen} of their group, which independent samples do once in a million"
     groups = [g for g in run.groups if len(g) >= 4 and not all(map(got_right, g))]
     if len(groups) < 3:

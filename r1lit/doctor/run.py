@@ -68,6 +68,10 @@ class Run:
         self.asked["doctor.jsonl"] = bool(self.measurements)
         return self.measurements
 
+    def measured_numbers(self, key: str) -> list[float]:
+        """Return a number of each line of the callback ``Doctor`` that has it."""
+        return [line[key] for line in self.measured if line.get(key) is not None]
+
     @cached_property
     def adapter_config(self) -> dict[str, Any] | None:
         """The settings of the adapter that is trained alone; None where all weights are."""

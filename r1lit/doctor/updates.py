@@ -192,8 +192,8 @@ def weight_decay(run: Run) -> Evidence:
     decay, kind = run.setting("model.optimizer.weight_decay", 0.0), run.class_of("model.optimizer")
     decoupled = "W" in kind or run.setting("model.optimizer.decoupled_weight_decay", False)
     if not decoupled:  # it is a part of the gradient
-        norms = [line["weight_norm"] for line in run.measured if "weight_norm" in line]
-        pull, gradient = decay * max(norms, default=0.0), run.mean("train/grad_norm")
+        norm = max(run.measured_numbers("weight_norm"), default=0.0)
+        pull, gradient = decay * norm, run.mean("train/grad_norm")
         if kind in COUPLED and pull > gradient:
             seen = f"model.optimizer.weight_decay {decay:g} with {kind} adds {pull:.2g} of norm"
             return f"{seen} to gradients of {gradient:.2g}"
