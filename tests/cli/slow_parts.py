@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r1lit.batches import Response
+from r1lit.callbacks import checkpoints
 from r1lit.rewards import RewardFunction
 
 
 class SlowFrom(RewardFunction):
     """Takes ``seconds`` at each call from ``call`` on, and says so by a file of its rank.
 
-    Calls before it take five seconds, so that a checkpoint of each costs little beside it.
+    Calls before it take three seconds, so that their iterations are long ones and are saved,
+    however slow the disk is.
     """
 
     name = "slow"
@@ -30,13 +32,14 @@ class SlowFrom(RewardFunction):
         super().__init__(weight)
         self.folder, self.call, self.seconds = Path(folder), call, seconds
         self.rank, self.calls = rank, 0
+        checkpoints.EXTRA_SHARE = 1e6
 
     def __call__(self, responses: Sequence[Response]) -> list[float]:
         own = int(os.environ.get("LOCAL_RANK", "0"))
         if len(responses) == 2:  # made up before the first rollout
             return [0.0, 1.0]
         self.calls += 1
-        time.sleep(5.0 if self.calls < self.call < 100 else 0.0)
+        time.sleep(3.0 if self.calls < self.call < 100 else 0.0)
         if self.calls >= self.call and self.rank in (None, own):
             (self.folder / f"slow-{own}").write_text(str(os.getpid()))
             time.sleep(self.seconds)

@@ -35,7 +35,7 @@ def config_of(
     grace_s: float = 1.0,
     **slow: Any,
 ) -> Path:
-    """A run that saves every n iterations, takes five seconds for two, and long for the third."""
+    """A run that saves every n iterations; two take three seconds each, the third takes long."""
     rewards = [
         {"class_path": "tiny.DigitShare"},
         {
