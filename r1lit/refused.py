@@ -272,6 +272,26 @@ class Refused:
             raise ValueError(f"{where}: {path} is not of a kind of {wanted}")
 
 
+def null_group(node: Any, where: str = "") -> ValueError | None:
+    """Return the fault of a group of keys that is null, which the parser lets pass; or None."""
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(node, list):
+        items = enumerate(node)
+    elif isinstance(node, dict) and isinstance(node.get("init_args"), dict):
+        kinds = _kinds(_parser_of(_found(where, node["class_path"], ())))
+        items = node["init_args"].items()
+        for key, value in items:
+            if value is None and any(name.startswith(f"{key}.") for name in kinds):
+                said = (
+                    "null is not a mapping of its keys; leave it out for what they are by default"
+                )
+                return ValueError(f"{where}.{key}: {said}")
+    elif isinstance(node, dict):
+        items = node.items()
+    faults = (null_group(value, f"{where}.{key}".lstrip(".")) for key, value in items)
+    return next((fault for fault in faults if fault is not None), None)
+
+
 def _in_other_words(name: str) -> str:
     """Return "; did you mean …?" for a word, or a slip of one, that another program has."""
     close = difflib.get_close_matches(name, OTHER_WORDS, n=1, cutoff=0.8)

@@ -46,7 +46,7 @@ from r1lit.errors import check_at_least, message_of
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
 from r1lit.protocols import HasPolicyConfig
-from r1lit.refused import CONFIGURATION, Refused, load_classes
+from r1lit.refused import CONFIGURATION, Refused, load_classes, null_group
 from r1lit.sigterm import calling_on_sigterm, end_after
 
 OPTIONS: dict[str, tuple[Any, str]] = {
@@ -179,7 +179,7 @@ class R1CLI(LightningCLI):
         try:
             super().instantiate_classes()
         except ValueError as error:
-            raise root_fault(error) from None
+            raise null_group(self.named) or root_fault(error) from None
 
     def before_instantiate_classes(self) -> None:
         """Refuse a run that cannot begin, and choose the precision that this machine is fast in."""

@@ -144,6 +144,8 @@ MISTAKES: dict[str, Mistake] = {
     "text for a number": said("--model.train_batch_size", "many", words=("train_batch_size", "many", "int")),
     "text for a rate": said("--model.optimizer.lr", "fast", words=("lr", "fast", "float")),
     "negative rate": said("--model.optimizer.lr=-1", words=("optimizer.lr", "-1", "at least 0")),
+    "null for keys of the data": Mistake(data(packing=None), ("data.packing: null is not a mapping", "leave it out")),
+    "null for keys of the model": Mistake(model(sampling=None), ("model.sampling: null is not a mapping", "leave it out")),
     "no iterations": Mistake(data(num_iterations=0), ("data.num_iterations", "0", "at least 1")),
     "group of one": Mistake(data(rollout={"group_size": 1}), ("group_size", "1", "2")),
     "no prompts": Mistake(data(rollout={"prompts_per_iteration": 0}), ("prompts_per_iteration", "0", "1")),
