@@ -14,6 +14,7 @@ from functools import wraps
 from pathlib import Path
 from typing import IO, ParamSpec
 
+from r1lit.console import end_output, nobody_reads
 from r1lit.files import held, replace_file
 from r1lit.sandbox import confine
 
@@ -30,6 +31,8 @@ _BAR = re.compile(rb"\b(\d+)/(\d+) \[")
 def reported(name: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Return a decorator of what returns an exit status: 2 for bad input, 130 for Ctrl-C.
 
+    A reader of the output that has gone, such as ``head``, ends it without a word and with 141.
+
     Args:
         name: begins the line on stderr. With ``R1LIT_TRACEBACK`` in the environment an error ends
             in its traceback.
@@ -39,8 +42,12 @@ def reported(name: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
         @wraps(main)
         def run(*args: P.args, **kwargs: P.kwargs) -> int:
             try:
-                return main(*args, **kwargs)
+                status = main(*args, **kwargs)
+                print(end="", flush=True)
+                return status
             except (ValueError, OSError) as error:
+                if isinstance(error, BrokenPipeError) and nobody_reads():
+                    return 141
                 if os.environ.get("R1LIT_TRACEBACK"):
                     raise
                 print(f"{name}: error: {error}", file=sys.stderr)
@@ -48,6 +55,8 @@ def reported(name: str) -> Callable[[Callable[P, int]], Callable[P, int]]:
             except KeyboardInterrupt:
                 print(f"{name}: stopped; the same command goes on from here", file=sys.stderr)
                 return 130
+            finally:
+                end_output()
 
         return run
 

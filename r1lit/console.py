@@ -120,10 +120,7 @@ def run_script(name: str, main: Callable[[], object]) -> None:
         sys.exit(2)
     finally:
         warnings.formatwarning = shown
-        try:
-            print(end="", flush=True)
-        except OSError:  # said already: Python should not say so again as it ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        end_output()
 
 
 def run_and_flush(main: Callable[[], object]) -> None:
@@ -137,6 +134,14 @@ def run_and_flush(main: Callable[[], object]) -> None:
         print(end="", flush=True)
         raise
     print(end="", flush=True)
+
+
+def end_output() -> None:
+    """Write the rest of the output; where that fails, Python shall not say so as it ends."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def nobody_reads() -> bool:

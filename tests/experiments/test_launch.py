@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tiny import ROOT
 from waiting import wait_until
 
 from experiments import sweep as sweep_module
@@ -79,6 +82,18 @@ def test_a_status_is_shown_once_and_only_what_is_written_after_the_start(tmp_pat
         file.write("iteration 4/4  acc 0.40\n")
     time.sleep(0.1)
     assert seen == ["50%  acc 0.20", "75%"]
+
+
+def test_a_reader_that_has_gone_ends_a_study_without_a_word():
+    """As of ``python -m experiments --list | head -1``."""
+    command = [sys.executable, "-m", "experiments", "--list"]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    for unbuffered in ("", "1"):
+        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        with subprocess.Popen(command, cwd=ROOT, env=environment, **pipe) as process:
+            process.stdout.close()
+            assert process.stderr.read() == b""
+        assert process.returncode == 141
 
 
 @pytest.mark.parametrize(
