@@ -9,7 +9,8 @@
 
 Finished runs are skipped and interrupted ones go on. Started once more while it runs, the two share
 the work. On a cluster every run of a grid is a task of one job array; see `experiments.submit`.
-``r1`` and ``paper`` have options of their own: ``python -m experiments r1 --help``.
+``r1``, ``paper`` and variants of R1's pipeline (``stages_skipped``) have options of their own:
+``python -m experiments r1 --help``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from experiments.study import HERE, Study, list_steps, make, read_study, report
 from experiments.submit import submit_sweep
 from experiments.sweep import parse_seeds
 from experiments.until_clear import MOST, settle
+from experiments.variants import main as make_variants
+
+VARIANTS = "variants.yaml"
 
 
 def studies() -> dict[str, Path]:
     """Return the shipped studies by name: their file, or the folder of one with its own command."""
-    files = [*HERE.rglob("study.yaml"), *HERE.glob("*/__main__.py")]
+    files = [*HERE.rglob("study.yaml"), *HERE.rglob(VARIANTS), *HERE.glob("*/__main__.py")]
     found = {file.parent.relative_to(HERE).as_posix(): file for file in sorted(files)}
     return dict(sorted(found.items()))
 
@@ -81,9 +85,12 @@ def check_until_clear(options: argparse.Namespace, study: Study) -> None:
 def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> int:
     """Run the command; return its exit status: 1 if a run failed, 2 for bad input."""
     args = list(sys.argv[1:] if args is None else args)
-    if args and args[0] in studies() and studies()[args[0]].suffix == ".py":
-        sys.argv = [args[0], *args[1:]]
+    file = studies().get(args[0]) if args else None
+    if file is not None and file.suffix == ".py":
+        sys.argv = args
         runpy.run_module(f"experiments.{args[0].replace('/', '.')}", run_name="__main__")
+    if (args and Path(args[0]).name == VARIANTS) or (file is not None and file.name == VARIANTS):
+        return make_variants(file or Path(args[0]), args[1:])
     parser = command_line("experiments", __doc__)
     parser.add_argument("study", nargs="?", help="its name, or the path of its file")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="arguments of the study")

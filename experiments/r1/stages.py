@@ -36,7 +36,8 @@ Group = Sequence[Record]
 class Column:
     """A number of the table: its key, heading, the kinds of problems it is of, and its form.
 
-    One that is not ``always`` there is left out where no stage has it.
+    One that is not ``always`` there is left out where no stage has it. One ``by_seed`` is in the
+    table of single seeds too.
     """
 
     key: str
@@ -44,11 +45,25 @@ class Column:
     kinds: tuple[str, ...]
     form: str = ".3f"
     always: bool = True
+    by_seed: bool = False
 
 
 COLUMNS = (
-    Column(key="reasoning_pass_at_1", heading="reasoning pass@1", kinds=("reasoning",)),
+    Column(
+        key="reasoning_pass_at_1", heading="reasoning pass@1", kinds=("reasoning",), by_seed=True
+    ),
     Column(key="cons_at_16", heading="cons@16", kinds=("reasoning",)),
+    Column(
+        key="countdown_pass_at_1",
+        heading="Countdown",
+        kinds=("reasoning",),
+        always=False,
+        by_seed=True,
+    ),
+    Column(
+        key="chain_pass_at_1", heading="chains", kinds=("reasoning",), always=False, by_seed=True
+    ),
+    Column(key="truncated", heading="cut", kinds=("reasoning",), always=False, by_seed=True),
     Column(key="programs_pass_at_1", heading="programs", kinds=("programs",), always=False),
     Column(key="puzzles_pass_at_1", heading="puzzles", kinds=("puzzles",), always=False),
     Column(key="format", heading="format", kinds=KINDS),
@@ -147,12 +162,26 @@ def _value(key: str) -> Callable[[Group], float | None]:
     match key:
         case "reasoning_pass_at_1" | "programs_pass_at_1" | "puzzles_pass_at_1":
             return lambda group: share_right(_graded(group))
+        case "countdown_pass_at_1" | "chain_pass_at_1":
+            return lambda group: share_right(_graded(group)) if _is_of(group, key) else None
+        case "truncated":
+            return _share_cut
         case "cons_at_16":
             return lambda group: cons_at_k(_graded(group))[min(CONS_K, len(group)) - 1]
         case "response_length_tokens":
             return lambda group: mean([r["num_tokens"] for r in group])
         case _:
             return lambda group: _mean_eval_metric(group, key)
+
+
+def _is_of(group: Group, key: str) -> bool:
+    return key == f"{group[0].get('source')}_pass_at_1"
+
+
+def _share_cut(group: Group) -> float | None:
+    if any("finished" not in record for record in group):
+        return None  # the notebooks' records are shortened
+    return mean([not record["finished"] for record in group])
 
 
 def _graded(group: Group) -> list[Graded]:

@@ -43,8 +43,7 @@ TITLES = {
 
 def as_table(summary: dict[str, Any]) -> str:
     """Return the Markdown table: a row a stage, mean ± standard error."""
-    found = [summary.get(BASE), *summary["stages"], *(summary.get(name) for name in STUDENTS)]
-    rows = [row for row in found if row]
+    rows = rows_of(summary)
     columns = [c for c in COLUMNS if c.always or any(r.get(c.key) is not None for r in rows)]
     cells = [[TITLES.get(r["name"], r["name"]), *(_cell(r, c) for c in columns)] for r in rows]
     return as_markdown(["", *(column.heading for column in columns)], cells)
@@ -58,6 +57,31 @@ def _cell(row: dict[str, Any], column: Column) -> str:
     if column.key == "cons_at_16" and row["cons_k"] != 16:
         text += f" (k = {row['cons_k']})"
     return text if error is None else f"{text} ± {error:{column.form}}"
+
+
+def seeds_table(summaries: Sequence[dict[str, Any]], seeds: Sequence[str]) -> str:
+    """Return the Markdown table of reasoning by seed, a row a stage and measure.
+
+    Nothing of a single seed. ``seeds`` are their names, in the order of the summaries.
+    """
+    if len(summaries) < 2:
+        return ""
+    by_name = [{row["name"]: row for row in rows_of(summary)} for summary in summaries]
+    rows = []
+    for name in dict.fromkeys(name for own in by_name for name in own):
+        for column in COLUMNS:
+            found = [own.get(name, {}).get(column.key) for own in by_name]
+            if column.by_seed and any(value is not None for value in found):
+                cells = ["–" if value is None else f"{value:{column.form}}" for value in found]
+                rows.append([TITLES.get(name, name), column.heading, *cells])
+    headings = ["by seed", "measure", *(f"seed {seed}" for seed in seeds)]
+    return as_markdown(headings, rows, num_text=2)
+
+
+def rows_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what was evaluated: the base, the stages, the students."""
+    found = [summary.get(BASE), *summary["stages"], *(summary.get(name) for name in STUDENTS)]
+    return [row for row in found if row]
 
 
 def paper_table() -> str:
@@ -114,7 +138,15 @@ def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     """Return everything that is printed of one or several runs."""
     claims = "\n".join(as_lines(check(summaries)))
     note = settings_note(summary, len(summaries))
-    return f"{note}\n\n{as_table(summary)}\n\n{paper_table()}\n\n{claims}"
+    by_seed = seeds_table(summaries, [str(_seed_of(own, n)) for n, own in enumerate(summaries)])
+    parts = [note, as_table(summary), by_seed, paper_table(), claims]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _seed_of(summary: dict[str, Any], place: int) -> int:
+    """Return the seed that a run's evaluations name; its place where they name none."""
+    settings = summary["stages"][-1]["settings"].values()
+    return next((own["seed"] for own in settings if own.get("seed") is not None), place)
 
 
 @reported("table")

@@ -146,7 +146,7 @@ def test_documents_are_counted_up_to_what_predicts_their_last_target(tmp_path, p
     shape = Shape.of(load_config(str(policy)))
     squares = 6 * shape.num_layers * shape.attention_size * (4**2 + 2**2)
     assert training_flops(shape, [4, 2]) == 6 * shape.num_parameters * 6 + squares
-    with pytest.raises(ValueError, match=r"limit: 0\.0 FLOPs is not above 0"):
+    with pytest.raises(ValueError, match=r"limit: 0\.0 is not above 0"):
         ComputeCount(str(tmp_path / "c.json"), 0.0)
 
 

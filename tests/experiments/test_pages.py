@@ -23,10 +23,11 @@ from experiments import page
 from experiments.paper.__main__ import main as paper
 from experiments.r1.table import main as r1
 from experiments.report import write_report
-from experiments.stages_skipped.__main__ import report as stages_skipped
 from experiments.study import made_of, read_study
 from experiments.sweep import read_sweep
 from experiments.tables import OVER_SEEDS, RULE, all_pairs
+from experiments.variants import against_of, read_variants
+from experiments.variants import report as report_variants
 from r1lit.callbacks.figures import save_figure
 from r1lit.files import read_records
 
@@ -85,7 +86,9 @@ def test_every_image_beside_a_page_is_shown_there_once_and_is_a_pdf_too() -> Non
 
 
 def test_the_page_of_stages_left_out() -> None:
-    table = stages_skipped(read_records(EXPERIMENTS / "stages_skipped" / page.RAW))
+    folder = EXPERIMENTS / "stages_skipped"
+    against = against_of(read_variants(folder / "variants.yaml"))
+    table = report_variants(read_records(folder / page.RAW), against)
     assert page.fill_in(readme("stages_skipped"), table) == readme("stages_skipped")
 
 

@@ -12,7 +12,7 @@ from tiny import ROOT
 from experiments import page
 from experiments.pipeline import Pipeline, read_pipeline
 from experiments.r1.stages import COLUMNS
-from experiments.stages_skipped.__main__ import compose, differences, main, pipeline_of, summarise
+from experiments.variants import against_zero, compose, differences, main, pipeline_of, summarise
 from r1lit.cli import composition
 
 SUITE = Path("experiments/stages_skipped/variants.yaml")
@@ -87,6 +87,9 @@ def test_what_a_pipeline_moves_is_moved_in_its_variants_too(monkeypatch):
         ({"variants": {"a": {"steps": ["dev1"]}}}, "variants.a: steps: ['dev1'] is not a mapping"),
         ({"variants": {"a": ["dev1"]}}, "variants.a: ['dev1'] is not a mapping"),
         ({"variants": {"..": {}}}, "variants: '..' cannot name a folder"),
+        ({"variants": {"a": {"against": ["b"], "steps": {"dev1": {}}}}}, "['b'] is no list of all"),
+        ({"variants": {"a": {"against": "b", "steps": {"dev1": {}}}}}, "'b' is no list of all"),
+        ({"variants": {"a": {"besides": [], "steps": {"dev1": {}}}}}, "unknown key 'besides'"),
         ({"seeds": [1, 1]}, "each once"),
     ],
 )
@@ -95,7 +98,7 @@ def test_a_suite_without_what_it_needs_is_refused(tmp_path, change, says, monkey
     content = yaml.safe_load(SUITE.read_text()) | change
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump({k: v for k, v in content.items() if v is not None}))
-    assert main([str(path), "--report"]) == 2
+    assert main(path, ["--report"]) == 2
     assert says in capsys.readouterr().err
 
 
@@ -111,10 +114,28 @@ def test_differences_are_paired_by_seed():
         {"stages": [row("all stages: r1", whole), row("no-rl-1: r1", less), row("x: dev1", 0.1)]}
         for whole, less in ((0.9, 0.8), (0.8, 0.68))
     ]
-    lines = differences(summaries).splitlines()
-    assert len(lines) == 2 + 4 + 2  # the one stage that both have, four measures; the rule
-    assert lines[2].startswith("| no-rl-1: r1 | reasoning_pass_at_1 | -0.110 (-0.237 to +0.017) |")
-    assert differences(summaries[:1]) == ""
+    lines = differences(summaries, {}).splitlines()
+    assert len(lines) == 2 + 6 + 2  # the one stage that both have, six measures; the rule
+    assert lines[2].startswith(
+        "| no-rl-1: r1 | all stages | reasoning_pass_at_1 | -0.110 (-0.237 to +0.017) |"
+    )
+    assert differences(summaries[:1], {}) == ""
+
+
+def test_a_variant_is_compared_with_those_it_names_and_r1_with_its_zero():
+    """Of a variant without a zero of its own, with that of what it is compared with."""
+    names = ("all stages: zero", "all stages: r1", "a: zero", "a: r1", "b: r1")
+    values = ((0.99, 0.8, 0.9, 0.88, 0.95), (0.97, 0.84, 0.92, 0.86, 0.95))
+    summaries = [{"stages": list(map(row, names, own))} for own in values]
+    lines = differences(summaries, {"b": ["a", "all stages"]}).splitlines()
+    assert any(line.startswith("| b: r1 | a | reasoning_pass_at_1 | +0.080 (") for line in lines)
+    assert any(
+        line.startswith("| b: r1 | all stages | reasoning_pass_at_1 | +0.130") for line in lines
+    )
+    zeros = against_zero(summaries, {"b": ["a", "all stages"]})
+    assert "| all stages | all stages: zero | reasoning_pass_at_1 | -0.160 (" in zeros
+    assert "| a | a: zero | reasoning_pass_at_1 | -0.040 (" in zeros
+    assert "| b | a: zero | reasoning_pass_at_1 | +0.040 (" in zeros
 
 
 @pytest.mark.slow
@@ -145,7 +166,7 @@ def test_a_variant_runs_on_a_finished_run_and_is_reported(tmp_path, monkeypatch,
     (tmp_path / "README.md").write_text(f"{page.START}\n{page.END}\n")
     (tmp_path / "runs/r1").mkdir(parents=True)
     (tmp_path / "runs/r1/one.json").write_text('{"one": 1}')
-    assert main(["suite.yaml", "--readme", "."]) == 2  # made, and nothing is evaluated
+    assert main(Path("suite.yaml"), ["--readme", "."]) == 2  # made, and nothing is evaluated
     assert "no stage of a variant is evaluated yet" in capsys.readouterr().err
     assert json.loads((tmp_path / "runs/skipped/no-two/seed-0/three.json").read_text()) == {
         "one": 1
@@ -158,6 +179,6 @@ def test_a_variant_runs_on_a_finished_run_and_is_reported(tmp_path, monkeypatch,
     record = {"uid": "a", "sample": 0, "groups": {"kind": "reasoning"}, "value": 1.0}
     record |= {"canonical": "4", "num_tokens": 3, "eval_metrics": {}}
     (folder / "responses.jsonl").write_text(json.dumps(record) + "\n")
-    assert main(["suite.yaml", "--readme", ".", "--report"]) == 0
+    assert main(Path("suite.yaml"), ["--readme", ".", "--report"]) == 0
     assert "| no-two: r1 | 1.000 |" in (tmp_path / "README.md").read_text()
     assert summarise(suite, tmp_path / "runs/skipped", 0)["stages"][0]["name"] == "no-two: r1"
