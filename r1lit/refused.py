@@ -57,6 +57,12 @@ OTHER_WORDS = {
     "max_new_tokens": "model.sampling.max_tokens",
     "max_prompt_length": "data.prompts.max_tokens",
     "model_name_or_path": "model.policy",
+    "adapter": "model.policy.adapter",
+    "peft_config": "model.policy.adapter",
+    "attention": "model.policy.attention",
+    "attn_implementation": "model.policy.attention",
+    "dtype": "model.policy.dtype",
+    "quantization": "model.policy.quantization",
     "output_dir": "run",
 }
 """Keys of other programs, with the keys here."""
@@ -191,7 +197,7 @@ class Refused:
         whole = [key for key in elsewhere if f".{key}".endswith(f".{name}")]
         if elsewhere and (whole or not close):
             right = f"; did you mean {min(elsewhere, key=lambda key: name not in key)}?"
-        if not close and not elsewhere:
+        if not elsewhere and (not close or last in OTHER_WORDS):
             right = _in_other_words(last) or right
         raise ValueError(f"{path}: {owner} has no such key{right}")
 

@@ -23,11 +23,11 @@ from r1lit.policy import Responses, load_policy
 DPO = {"class_path": "r1lit.objectives.DPO", "init_args": {"beta": 0.3}}
 
 
-def dpo_config(run: Path, policy: Path, **init_args: Any) -> Path:
+def dpo_config(run: Path, start: Path, **init_args: Any) -> Path:
     table = run.parent / "pairs.jsonl"
     table = table if table.exists() else write_pairs(table)
     change = {"model": {"class_path": "r1lit.modules.DPOModule"}}
-    return reward_config(run, policy, table, merge(change, model(objective=DPO, **init_args)))
+    return reward_config(run, start, table, merge(change, model(objective=DPO, **init_args)))
 
 
 def online_config(run: Path, policy: Path, **init_args: Any) -> Path:
@@ -130,7 +130,8 @@ def test_killed_and_resumed_is_bit_equal(tmp_path: Path, policy: Path) -> None:
 @pytest.mark.slow
 def test_an_adapter_is_its_own_reference(tmp_path: Path, policy: Path) -> None:
     lora = {"class_path": "peft.LoraConfig", "init_args": {"r": 4, "target_modules": "all-linear"}}
-    main(["fit", "-c", str(dpo_config(tmp_path / "run", policy, adapter=lora))])
+    source = {"path": str(policy), "adapter": lora}
+    main(["fit", "-c", str(dpo_config(tmp_path / "run", policy, policy=source))])
     lines = metrics(tmp_path / "run")
     assert lines[0]["train/loss"] == pytest.approx(math.log(2), abs=1e-6)
     assert lines[-1]["train/loss"] < lines[0]["train/loss"]

@@ -99,7 +99,8 @@ def test_micro_batches_do_not_change_the_update(fit, tmp_path, monkeypatch, atte
     objective = {"class_path": "r1lit.objectives.GRPO", "init_args": {"beta": beta}}
     passes = []
     for name, budget in (("all", 100_000), ("some", 250), ("one", 1)):
-        split = model(micro_batch_tokens=budget, attention=attention, objective=objective)
+        source = {"attention": attention}
+        split = model(micro_batch_tokens=budget, policy=source, objective=objective)
         fit(name, sgd, split, NOVAL)
         passes.append(len(trained))
         trained.clear()

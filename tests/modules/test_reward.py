@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from metrics_page import assert_documented, normalise, owned_by
+from metrics_page import MEASURED, assert_documented, normalise, owned_by
 from safetensors.torch import load_file
 from test_resume import assert_equal, run_and_kill
 from tiny import ROOT, data, merge, model
@@ -130,7 +130,8 @@ def everything(run: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     evaluations = json.loads((run / "summary.json").read_text())
     for record in [*lines, *evaluations]:
-        del record["seconds"]
+        for key in [k for k in record if k == "seconds" or k.startswith(MEASURED)]:
+            del record[key]
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=False)
     return {
         "metrics": lines,

@@ -44,12 +44,15 @@ def tables(folder: Path) -> dict[str, Any]:
     }
 
 
-def config(run: Path, policy: Path, *changes: dict[str, Any], **model: Any) -> Path:
+def config(run: Path, policy: Path, *changes: dict[str, Any], draw: int = 0, **model: Any) -> Path:
     """Write the YAML of 60 updates with three evaluations of responses and of loss."""
     path = off_policy(run, policy, validation_sampling={"max_tokens": 12}, **model)
     made = yaml.safe_load(path.read_text())
     callbacks = [{"class_path": f"r1lit.callbacks.{name}"} for name in CALLBACKS]
     table = {"class_path": "r1lit.callbacks.ResponseTable", "init_args": {"dirpath": str(run)}}
+    for callback in made["trainer"]["callbacks"]:
+        if callback["class_path"].endswith("CurveWriter"):
+            callback["init_args"]["draw_every_n_iterations"] = draw
     made["trainer"]["callbacks"] += [*callbacks, table]
     made["trainer"]["val_check_interval"] = 30
     made["data"]["init_args"] |= {
@@ -77,7 +80,7 @@ def responses(run: Path) -> list[dict[str, Any]]:
 def sft(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> Path:
     """A finished run of SFT."""
     run = tmp_path_factory.mktemp("sft") / "run"
-    main(["fit", "-c", str(config(run, policy, SFT))])
+    main(["fit", "-c", str(config(run, policy, SFT, draw=30))])
     return run
 
 
