@@ -20,6 +20,8 @@ from datetime import timedelta
 from typing import Any
 
 POLL_S = 2.0
+HEARD_S = POLL_S + 1.5
+"""Seconds after which the other machines have heard of a failure and said so."""
 CONNECT_S = 5.0
 LOST_S = 30.0
 """Seconds without torchrun's store after which its machine counts as lost."""
@@ -73,6 +75,9 @@ def _first_failure(error: BaseException) -> str | None:
     own = f"rank {rank} on {socket.gethostname()}: {GONE if is_gone else _words(error)}"
     with suppress(RuntimeError):  # without a store ranks notice by themselves
         first = _store().compare_set(KEY, "", own).decode()
+        if first == own and isinstance(error, Exception) and _has_other_machines():
+            # once the error is printed; torchrun's store may be on this machine, and end with it
+            atexit.register(time.sleep, HEARD_S)
         return first if is_gone or first != own else None
     return own if is_gone else None
 
@@ -104,6 +109,10 @@ def _place() -> tuple[int, int]:
     if TORCHRUN in os.environ:
         return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     return 0, 1
+
+
+def _has_other_machines() -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
 
 
 def _store() -> Any:
