@@ -200,14 +200,14 @@ def measure(case: Case) -> dict[str, Any]:
     the greatest over tokens, gradients by the norm of all together.
     """
     line: dict[str, Any] = {"name": case.name}
-    try:
-        model = make_model(case)
-    except Exception as error:  # whatever transformers' own code says of its own defaults
-        return line | {"path": "not made", "why": first(error)}
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         folder = Path(name)
-        model.save_pretrained(folder)
+        try:
+            model = make_model(case)
+            model.save_pretrained(folder)
+        except Exception as error:  # whatever transformers' own code says of its own defaults
+            return line | {"path": "not made", "why": first(error)}
         attention = model.config._attn_implementation or "eager"
         try:
             policy = load_policy(ModelSource(str(folder), attention=attention), dropout=False)

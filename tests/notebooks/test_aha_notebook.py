@@ -25,7 +25,7 @@ def run_folder(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "run"
     config = yaml.safe_load((ROOT / "configs/mini/r1_zero.yaml").read_text())
     config["model"]["init_args"] |= {
-        "policy": {"from_scratch": True},
+        "policy": {"path": "models/mini", "from_scratch": True},
         "sampling": {"max_tokens": 24},
         "train_batch_size": 8,
         "micro_batch_tokens": 1024,
