@@ -76,7 +76,7 @@ def test_the_first_steps_were_committed_after_a_whole_training():
     assert iterations >= 16 and minutes < 5 and after > before + 0.15
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_committed_outputs_are_those_of_the_committed_run(name):
     committed = outputs_in(nbformat.read(ROOT / "notebooks" / name, as_version=4))
