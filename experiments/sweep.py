@@ -510,19 +510,33 @@ def read_config(point: Point) -> Config:
     Raises:
         ValueError: if it is refused.
     """
+    return read_configs("fit", [point.config], point.variant)
+
+
+def read_configs(
+    command: str, configs: Sequence[Config], where: str, arguments: Sequence[str] = ()
+) -> Config:
+    """Return the whole config of a command of ``r1lit``, defaults included, as it reads it.
+
+    Raises:
+        ValueError: naming ``where``, if it is refused.
+    """
     from r1lit.cli import main  # takes seconds
 
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "point.yaml"
-        file.write_text(yaml.safe_dump(point.config))
+        words = [command]
+        for index, own in enumerate(configs):
+            file = Path(folder) / f"{index}.yaml"
+            file.write_text(yaml.safe_dump(own))
+            words += ["-c", str(file)]
         printed, errors = StringIO(), StringIO()
         try:
             with redirect_stdout(printed), redirect_stderr(errors):
-                main(["fit", "-c", str(file), "--print_config"])
+                main([*words, *arguments, "--print_config"])
         except ValueError as error:
-            raise ValueError(f"{point.variant}: {error}") from error
+            raise ValueError(f"{where}: {error}") from error
         except SystemExit as end:
             if end.code:
-                raise ValueError(f"{point.variant}: {errors.getvalue().strip()}") from end
+                raise ValueError(f"{where}: {errors.getvalue().strip()}") from end
     config: Config = yaml.safe_load(printed.getvalue())
     return config

@@ -403,20 +403,25 @@ def _name(judge: Judge) -> str:
     return str(own or getattr(judge, "__qualname__", type(judge).__qualname__))
 
 
+def parser() -> ArgumentParser:
+    """Return the parser of the command's arguments."""
+    made = ArgumentParser(
+        prog="r1lit-pairs",
+        description="Preference pairs from responses and a judge.",
+        exit_on_error=False,
+    )
+    made.add_argument("-c", "--config", action="config")
+    made.add_function_arguments(build_pairs)
+    return made
+
+
 def main(args: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the command; ``args`` is ``sys.argv[1:]`` if left out.
 
     Raises:
         ValueError: on bad input, an unknown key too.
     """
-    parser = ArgumentParser(
-        prog="r1lit-pairs",
-        description="Preference pairs from responses and a judge.",
-        exit_on_error=False,
-    )
-    parser.add_argument("-c", "--config", action="config")
-    parser.add_function_arguments(build_pairs)
-    given = instantiated(parser, args)
+    given = instantiated(parser(), args)
     options = {key: value for key, value in vars(given).items() if key != "config"}
     card = build_pairs(**options)
     print(json.dumps(card, indent=1, ensure_ascii=False))

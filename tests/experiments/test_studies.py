@@ -1,4 +1,4 @@
-"""Shipped studies of one grid: what their variants differ in, and each run on a tiny policy."""
+"""Shipped studies: what their variants differ in, and each run on a tiny policy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from tiny_sweep import ROOT, TINY, in_process, study_file, tiny_of
 from experiments.__main__ import main, studies
 from experiments.compose import merge, move_paths
 from experiments.curves import draw, read_curves
+from experiments.pipeline import Pipeline, read_pipeline
 from experiments.ppo_vs_grpo import values
 from experiments.report import as_table
 from experiments.search.training.report import as_table as training_table
 from experiments.study import make, read_study
-from experiments.sweep import Sweep, read_config, read_sweep, run_sweep
+from experiments.sweep import Sweep, read_config, read_configs, read_sweep, run_sweep
+from experiments.variants import pipeline_of
 from r1lit import cli
+from r1lit.curation.pairs import parser as pairs_parser
 from r1lit.files import Record, held, read_records
 
 
@@ -35,9 +38,41 @@ def grids() -> list[tuple[str, str | None]]:
     for name, path in studies().items():
         if path.suffix == ".yaml":
             content = yaml.safe_load(path.read_text())
-            steps = [content] if "grid" in content else content["steps"]
+            steps = [content] if "grid" in content else content.get("steps", ())
             found += [(name, step.get("name")) for step in steps if "grid" in step]
     return found
+
+
+def pipelines() -> list[Path]:
+    """Return every file of steps: studies, variants of R1's pipeline, and R1's own."""
+    return [path for path in studies().values() if path.suffix == ".yaml"] + [
+        ROOT / "experiments/r1" / f"{name}.yaml"
+        for name in ("pipeline", "reasoning", "small_real", "full")
+    ]
+
+
+def pipelines_of(path: Path, folder: Path) -> list[Pipeline]:
+    content = yaml.safe_load(path.read_text())
+    if "variants" in content:
+        return [pipeline_of(content, folder, variant, 0) for variant in content["variants"]]
+    values = dict.fromkeys(content.get("arguments", {}), "models/mini")
+    return [read_pipeline(path, 0, values=values)] if "run" in content else []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", pipelines(), ids=lambda path: "/".join(path.parts[-2:]))
+def test_the_configuration_of_every_step_is_read(path: Path, tmp_path: Path) -> None:
+    """A study is not run after each change of a key."""
+    seen = set()
+    for pipeline in pipelines_of(path, tmp_path):
+        for step in pipeline.steps:
+            where = f"{path}: {pipeline.run.name}: {step.name}"
+            changed = json.dumps([step.command, step.configs], default=str)
+            if step.command is not None and changed not in seen:
+                read_configs(step.command, step.configs, where, step.arguments)
+            elif step.module == "r1lit.curation.pairs":
+                pairs_parser().parse_args(step.arguments)
+            seen.add(changed)
 
 
 def options(sweep: Sweep, variant: str) -> dict[str, Any]:
