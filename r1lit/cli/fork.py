@@ -6,7 +6,8 @@
 The branch has the run's history up to there: its checkpoint, numbers and responses. Problems,
 order of rows and every token's random number depend on (seed, iteration, sample) alone, so both
 have the same ones: what differs between them afterwards is the change, and ``r1lit-compare`` pairs
-them by sample. Without a change the branch is the run once more.
+them by sample. Without a change the branch is the run once more. The same command given again
+continues a branch that was interrupted.
 
 The checkpoint is ``checkpoints/iteration-<at>.ckpt`` (``keep_every_n_iterations`` of
 IterationCheckpoint keeps such), or ``last.ckpt`` where that is of this iteration.
@@ -15,6 +16,7 @@ IterationCheckpoint keeps such), or ``last.ckpt`` where that is of this iteratio
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -25,9 +27,9 @@ import yaml
 from lightning.pytorch.utilities import rank_zero_only
 
 from r1lit.callbacks.checkpoints import keep_copy
-from r1lit.cli.composition import move_paths
+from r1lit.cli.composition import Config, move_paths, read
 from r1lit.console import as_help
-from r1lit.files import replace_file, replace_json
+from r1lit.files import Record, replace_file, replace_json
 
 WAIT_S = 600.0
 NOT_COMPARED = ("run", "ckpt_path", "resume_changed")
@@ -63,26 +65,43 @@ def iteration_of(checkpoint: Path) -> int:
     return int(loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["ready"])
 
 
-def prepare(run: Path, at: int, branch: Path) -> None:
-    """Make the branch's folder with the run's history.
+def prepare(run: Path, branch: Path, fork: Record) -> bool:
+    """Make the branch's folder with the run's history; return False where the same fork made it.
+
+    Args:
+        run: the run's folder.
+        branch: the branch's folder.
+        fork: what names the fork: ``run``, ``at`` and its changes. ``fork.json`` in the branch.
 
     Raises:
-        ValueError: if the run has no such checkpoint, or the branch has one.
+        ValueError: if the run has no such checkpoint, or the branch has one of another fork.
     """
+    named, target = branch / "fork.json", branch / "checkpoints" / "last.ckpt"
+    if target.exists():
+        if named.is_file() and json.loads(named.read_text()) == fork:
+            return False
+        raise ValueError(
+            f"run: {branch} has a checkpoint already, and not of this very command; continue with"
+            f" `r1lit fit -c {branch / 'config.yaml'} --ckpt_path last`, or name another folder"
+        )
     if not (run / "config.yaml").is_file():
         raise ValueError(f"run: {run} is no run folder: it has no config.yaml")
-    source, target = checkpoint_at(run, at), branch / "checkpoints" / "last.ckpt"
-    if target.exists():
-        raise ValueError(
-            f"run: {branch} has a checkpoint already; continue with `r1lit fit -c"
-            f" {branch / 'config.yaml'} --ckpt_path last`, or name another folder"
-        )
+    source = checkpoint_at(run, fork["at"])
     target.parent.mkdir(parents=True, exist_ok=True)
     for name in HISTORY:
         if (run / name).is_file():
             shutil.copy2(run / name, branch / name)
-    replace_json(branch / "fork.json", {"run": str(run), "at": at})
+    replace_json(named, fork)
     keep_copy(source, target)
+    return True
+
+
+def settings_of(run: Path, branch: Path) -> Config:
+    """Return the run's configuration with its paths in the branch's folder."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    own = Path(config.get("trainer", {}).get("default_root_dir") or run)
+    moved = move_paths(move_paths(config, own, branch), run, branch)
+    return {key: value for key, value in moved.items() if key not in NOT_COMPARED}
 
 
 def wait_for(settings: Path, wait_s: float = WAIT_S) -> None:
@@ -113,12 +132,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
     settings = given.run / "fork.yaml"
     if rank_zero_only.rank == 0:  # type: ignore[attr-defined]  # set from the environment
-        prepare(given.source, given.at, given.run)
-        config = yaml.safe_load((given.source / "config.yaml").read_text())
-        own = Path(config.get("trainer", {}).get("default_root_dir") or given.source)
-        whole = move_paths(move_paths(config, own, given.run), given.source, given.run)
-        kept = {k: v for k, v in whole.items() if k not in NOT_COMPARED}
-        replace_file(settings, yaml.safe_dump(kept).encode())
+        changes = [*map(read, given.c), *keys]
+        fork = {"run": str(given.source), "at": given.at, "changes": changes}
+        if prepare(given.source, given.run, fork) or not settings.exists():
+            replace_file(settings, yaml.safe_dump(settings_of(given.source, given.run)).encode())
     else:
         wait_for(settings)
     files = [str(settings), *given.c]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +19,7 @@ from tiny import ROOT, data, grpo_config, merge, model
 from r1lit.cli import fork, main
 from r1lit.cli.composition import move_paths
 from r1lit.evaluation.compare import paired_samples
+from r1lit.modules import GRPOModule
 
 
 @pytest.mark.long
@@ -41,6 +44,36 @@ def test_a_branch_goes_on_from_the_run_bit_equal_or_changed(tmp_path: Path, poli
     assert ours[:2] == theirs[:2] and len(ours) == len(theirs) == num
     assert ours[2]["train/learning_rate"] != theirs[2]["train/learning_rate"]
     assert paired_samples(tmp_path / "same", whole)["same"] == 1.0
+
+
+@pytest.mark.long
+def test_the_same_command_continues_a_branch_that_was_interrupted(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, longer = tmp_path / "run", tmp_path / "longer.yaml"
+    main(["fit", "-c", str(grpo_config(run, policy, data(num_iterations=2)))])
+    longer.write_text(yaml.safe_dump(data(num_iterations=4)))
+    same = [str(run), "--at", "2", "-c", str(longer)]
+    fork.main([*same, "--run", str(tmp_path / "whole")])
+
+    branch, step = [*same, "--run", str(tmp_path / "branch")], GRPOModule.training_step
+    seen: list[int] = []
+
+    def stops(self: GRPOModule, *args: Any) -> Any:
+        seen.append(int(self.iteration))
+        if seen == [2, 3]:
+            raise RuntimeError("the power is cut")
+        return step(self, *args)
+
+    monkeypatch.setattr(GRPOModule, "training_step", stops)
+    with pytest.raises(RuntimeError, match="the power is cut"):
+        fork.main(branch)
+    shutil.rmtree(run)  # a branch needs its run no more
+    with pytest.raises(ValueError, match=r"^run: .* not of this very command"):
+        fork.main([*branch, "--model.max_grad_norm=1.0"])
+    fork.main(branch)
+    assert seen == [2, 3, 3]
+    assert_equal(everything(tmp_path / "whole"), everything(tmp_path / "branch"))
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
