@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import optimize, stats
 
 from r1lit.metrics.estimates import mean_and_error
@@ -80,15 +81,26 @@ class Shift:
         """
         if self.p_value < 0.05:
             return 0
+        needed = self.seeds_needed(power)
+        return None if needed is None else max(1, needed - self.num_seeds)
+
+    def seeds_needed(self, power: float = POWER) -> int | None:
+        """Return how many seeds, two at least, find this difference at 5 % with this power.
+
+        Of Welch's, on either side. None where more than ``MOST_SEEDS`` would be needed, or no
+        spread between seeds is known.
+        """
         if not self.variances or not self.mean:
             return None
-        least, most = self.num_seeds + 1, MOST_SEEDS
+        least, most = 2, MOST_SEEDS
+        if not self.stderr:
+            return least
         if self._power(most) < power:
             return None
         while least < most:
             middle = (least + most) // 2
             least, most = (least, middle) if self._power(middle) >= power else (middle + 1, most)
-        return least - self.num_seeds
+        return least
 
     def _power(self, num_seeds: int) -> float:
         """Return the power with so many seeds, the mean and variances between seeds as they are."""
@@ -166,6 +178,30 @@ def welch_shift(before: Sequence[float], after: Sequence[float]) -> Shift:
         variances=variances,
         num_seeds=min(counts),
     )
+
+
+def paired_p_values(differences_DN: np.ndarray) -> np.ndarray:
+    """Return p of `paired_shift` for many studies at once, a row each."""
+    num = differences_DN.shape[1]
+    variances_D = differences_DN.var(axis=1, ddof=1) / num
+    return _p_values(differences_DN.mean(axis=1), variances_D, num - 1)
+
+
+def welch_p_values(before_DN: np.ndarray, after_DN: np.ndarray) -> np.ndarray:
+    """Return p of `welch_shift` for many studies of equally many runs a side, a row each."""
+    num = before_DN.shape[1]
+    sides_2D = np.stack([side.var(axis=1, ddof=1) / num for side in (before_DN, after_DN)])
+    variances_D, parts_D = sides_2D.sum(axis=0), (sides_2D**2).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df_D = (num - 1) * variances_D**2 / parts_D
+    return _p_values(after_DN.mean(axis=1) - before_DN.mean(axis=1), variances_D, df_D)
+
+
+def _p_values(means_D: np.ndarray, variances_D: np.ndarray, df: np.ndarray | int) -> np.ndarray:
+    """Return p, two-sided, of means with these squared standard errors."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_D = 2 * stats.t.sf(np.abs(means_D) / np.sqrt(variances_D), df)
+    return np.where(variances_D > 0, p_D, means_D == 0)
 
 
 def shift_over_seeds(ours: Mapping[int, float], others: Mapping[int, float]) -> Shift | None:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from r1lit.metrics.seeds import Shift, holm, paired_shift, shift_over_seeds, welch_shift
+from r1lit.metrics.seeds import (
+    Shift,
+    holm,
+    paired_p_values,
+    paired_shift,
+    shift_over_seeds,
+    welch_p_values,
+    welch_shift,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +40,20 @@ def test_shifts_are_scipys_tests():
         interval = wanted.confidence_interval(0.95)
         assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
         assert paired_shift(a).p_value == pytest.approx(stats.ttest_1samp(a, 0).pvalue)
+
+
+def test_p_values_of_many_studies_are_those_of_each():
+    random = np.random.default_rng(4)
+    before_DN, after_DN = random.normal(size=(20, 4)), random.normal(0.5, 3.0, size=(20, 4))
+    before_DN[0] = after_DN[0] = 0.5  # no difference and no spread
+    before_DN[1], after_DN[1] = 0.25, 0.5  # a difference without spread
+    rows = list(zip(before_DN.tolist(), after_DN.tolist(), strict=True))
+    wanted = [welch_shift(*row).p_value for row in rows]
+    assert welch_p_values(before_DN, after_DN) == pytest.approx(wanted)
+    own_DN = after_DN - before_DN
+    paired = [paired_shift(row).p_value for row in own_DN.tolist()]
+    assert paired_p_values(own_DN) == pytest.approx(paired)
+    assert wanted[:2] == paired[:2] == [1.0, 0.0]
 
 
 @pytest.mark.long
@@ -103,7 +125,10 @@ def test_more_seeds_are_as_many_as_give_the_power():
     assert unclear.p_value > 0.05 and unclear.p_wrong_sign == unclear.p_value / 2
     whole = unclear.num_seeds + unclear.seeds_to_settle()
     assert whole == 29, "R: power.t.test(delta=0.1, sd=0.1826, power=0.8, type='one') is 28.2"
+    assert whole == unclear.seeds_needed()
     assert paired_shift([0.1, 0.11, 0.12]).seeds_to_settle() == 0
+    assert paired_shift([0.1, 0.11, 0.12]).seeds_needed() == 3, "two have one degree of freedom"
+    assert paired_shift([0.1, 0.1]).seeds_needed() == 2, "without spread"
     assert paired_shift([0.1, -0.1]).seeds_to_settle() is None, "there is nothing to find"
     assert paired_shift([1.001, -1.0]).seeds_to_settle() is None, "over a thousand"
     either = welch_shift([0.0, 0.2, 0.4], [0.2, 0.4, 0.6])  # effect 1: 17 on either side
