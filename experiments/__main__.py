@@ -5,6 +5,7 @@
     python -m experiments runs/mine/study.yaml
     python -m experiments objectives --launcher submitit --job timeout_min=600 gpus_per_node=1
     python -m experiments objectives --until-clear --most 20   # docs/STATISTICS.md
+    python -m experiments wrong_length --until-clear --most 8 --measure response_length_wrong
     python -m experiments --list
 
 Finished runs are skipped and interrupted ones go on. Started once more while it runs, the two share
@@ -26,7 +27,7 @@ from experiments.launch import Launch, command_line, in_subprocess, reported
 from experiments.study import HERE, Study, list_steps, make, read_study, report
 from experiments.submit import submit_sweep
 from experiments.sweep import parse_seeds
-from experiments.until_clear import MOST, settle
+from experiments.until_clear import MOST, Question, settle
 from experiments.variants import main as make_variants
 
 VARIANTS = "variants.yaml"
@@ -61,14 +62,15 @@ def file_of(name: str) -> Path:
 
 
 def check_until_clear(options: argparse.Namespace, study: Study) -> None:
-    """Refuse what ``--until-clear`` and ``--most`` do not go with.
+    """Refuse what ``--until-clear``, ``--most`` and ``--measure`` do not go with.
 
     Raises:
         ValueError: naming the option.
     """
     if not options.until_clear:
-        if options.most is not None:
-            raise ValueError(f"--most {options.most}: it is for --until-clear, which is not given")
+        for name in ("most", "measure"):
+            if (given := getattr(options, name)) is not None:
+                raise ValueError(f"--{name} {given}: it is for --until-clear, which is not given")
         return
     if options.seeds is not None:
         raise ValueError("--seeds and --until-clear exclude each other; it takes seeds from 0 on")
@@ -79,6 +81,20 @@ def check_until_clear(options: argparse.Namespace, study: Study) -> None:
         raise ValueError("--until-clear needs --launcher local: a seed waits for the one before")
     if "grid" not in study.content:
         raise ValueError(f"--until-clear: {study.path} has steps; it is for a study of one grid")
+
+
+def settle_study(study: Study, options: argparse.Namespace, launch: Launch) -> int:
+    """Run ``--until-clear``, print its table and return the exit status."""
+    sweep = study.sweep()
+    question = Question(
+        variants=list(sweep.variants),
+        against=options.against or next(iter(sweep.variants)),
+        most=MOST if options.most is None else options.most,
+        measure=options.measure,
+    )
+    status, table = settle(sweep, question, None if options.report else launch, study.recorded)
+    print(table)
+    return status
 
 
 @reported("experiments")
@@ -107,6 +123,8 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
     parser.add_argument("--until-clear", action="store_true", help="make seeds one by one, until"
                         " a sequential test settles each comparison")  # fmt: skip
     parser.add_argument("--most", type=int, help="seeds at most, of --until-clear; else 20")
+    parser.add_argument("--measure", metavar="KEY", help="what --until-clear compares: a number"
+                        " of the last evaluation, not pass@1")  # fmt: skip
     parser.add_argument("--launcher", choices=("local", "submitit"), default="local")
     parser.add_argument("--cluster", help="of submitit: slurm, or local; found out if left out")
     parser.add_argument("--job", nargs="+", default=[], metavar="KEY=VALUE",
@@ -133,12 +151,7 @@ def main(args: Sequence[str] | None = None, launch: Launch = in_subprocess) -> i
         list_steps(study)
         return 0
     if options.until_clear:
-        most = MOST if options.most is None else options.most
-        status, table = settle(
-            study.sweep(), most, options.against, None if options.report else launch, study.recorded
-        )
-        print(table)
-        return status
+        return settle_study(study, options, launch)
     status = 0 if options.report else make(study, launch, submit)
     is_sweep = "grid" in study.content
     if status and not (is_sweep and ("report" not in study.content or study.sweep().results())):

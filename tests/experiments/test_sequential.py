@@ -77,7 +77,8 @@ def training(scores):
         value = scores(variant, seed)
         if value is None:
             return 1
-        evaluations = [{"iteration": i, "seconds": 1.0, "pass_at_1": value} for i in (0, 1)]
+        measured = value if isinstance(value, dict) else {"pass_at_1": value}
+        evaluations = [{"iteration": i, "seconds": 1.0, **measured} for i in (0, 1)]
         (folder / "summary.json").write_text(json.dumps(evaluations))
         return 0
 
@@ -129,14 +130,95 @@ def test_seeds_count_in_order_up_to_the_first_that_is_missing(sweep_file):
         for variant in LEVELS
         for seed in (0, 1, 2, 4, 5)
     ]
-    looks = until_clear.looks_of(results, list(sweep.variants), "grpo", 20)
+    question = until_clear.Question(variants=list(sweep.variants), against="grpo", most=20)
+    looks = until_clear.looks_of(results, question)
     assert looks["null"].shift.num_seeds == 3
+
+
+def evaluation(variant, seed, wrong=0):
+    """Return an evaluation in which the variants differ by length alone, and `dr` is shorter."""
+    tokens = 400 - 300 * (variant == "dr") + 1000 * float(NOISE[[*LEVELS].index(variant), seed])
+    noise = float(NOISE[0, seed])
+    return {
+        "pass_at_1": 0.5 + noise * [*LEVELS].index(variant),
+        "response_length_wrong": tokens if wrong is not None else None,
+        "rewards": {"format": 0.9 + noise * (variant == "dr")},
+        "onset": {},
+    }
+
+
+def test_a_study_is_settled_by_the_number_that_is_named(sweep_file, capsys):
+    path = sweep_file(grid=GRID)
+    launch, made = training(evaluation)
+    arguments = [str(path), "--until-clear", "--most", "4", "--measure", "response_length_wrong"]
+    assert main(arguments, launch) == 0
+    out = capsys.readouterr().out
+    assert [seed for variant, seed in made if variant == "dr"] == [0, 1, 2]
+    assert [seed for variant, seed in made if variant == "null"] == [0, 1, 2, 3]
+    table = out[out.index("| less grpo") :].splitlines()
+    assert table[0].split(" | ")[2] == "response_length_wrong, 95 % at all looks"
+    tokens_VS = [[evaluation(v, s)["response_length_wrong"] for s in range(3)] for v in LEVELS]
+    mean = np.mean(tokens_VS[1]) - np.mean(tokens_VS[0])
+    assert table[2].startswith(f"| dr | 3 | {mean:+.0f} (") and table[2].endswith("| clear |")
+    assert "." not in table[2].split(" | ")[2], "tokens have no decimals"
+
+    assert main([*arguments[:4], "--report"], launch) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split(" | ")[2] == "pass@1, 95 % at all looks"
+    assert main([*arguments[:5], "rewards.format", "--report"], launch) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split(" | ")[2] == "rewards.format, 95 % at all looks"
+    mean = np.mean(NOISE[0, :3])
+    assert table[2].startswith(f"| dr | 3 | {mean:+.3f} (") and table[2].endswith("more seeds |")
+
+
+def test_an_interrupted_study_ends_as_one_that_was_not(sweep_file, capsys):
+    arguments = ["--until-clear", "--most", "4", "--measure", "response_length_wrong"]
+    path = sweep_file(grid=GRID)
+    failing = lambda v, s: None if (v, s) == ("null", 1) else evaluation(v, s)  # noqa: E731
+    launch, made = training(failing)
+    assert main([str(path), *arguments], launch) == 1
+    launch, again = training(evaluation)
+    assert main([str(path), *arguments], launch) == 0
+    resumed = capsys.readouterr().out
+    results = (path.parent / "out" / "results.jsonl").read_bytes()
+
+    whole = sweep_file(grid=GRID, output=str(path.parent / "whole"))
+    launch, at_once = training(evaluation)
+    assert main([str(whole), *arguments], launch) == 0
+    made.remove(("null", 1))
+    assert sorted(made + again) == sorted(at_once)
+    assert (path.parent / "whole" / "results.jsonl").read_bytes() == results
+    table = capsys.readouterr().out.partition("| less grpo")[2]
+    assert resumed.endswith(table)
+
+
+def test_a_number_that_no_run_measured_is_refused_with_those_there_are(sweep_file, capsys):
+    path = sweep_file(grid=GRID)
+    launch, made = training(evaluation)
+    for name in ("response_length", "rewards", "rewards.format.mean"):
+        assert main([str(path), "--until-clear", "--measure", name], launch) == 2
+        said = capsys.readouterr().err
+        assert f"--measure: '{name}' is no number of the last evaluation of grpo, seed 0" in said
+        assert "pass_at_1, response_length_wrong, rewards.format" in said
+    assert len(made) == 3, "after the first seed"
+
+
+def test_a_run_without_wrong_responses_has_no_length_of_them(sweep_file, capsys):
+    path = sweep_file(grid=GRID)
+    scores = lambda v, s: evaluation(v, s, None if (v, s) == ("dr", 1) else 0)  # noqa: E731
+    launch, made = training(scores)
+    arguments = [str(path), "--until-clear", "--measure", "response_length_wrong"]
+    assert main(arguments, launch) == 2
+    assert "is no number of the last evaluation of dr, seed 1" in capsys.readouterr().err
+    assert made[-1][1] == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--most", "5"], "--most 5: it is for --until-clear"),
+        (["--measure", "loss"], "--measure loss: it is for --until-clear"),
         (["--until-clear", "--most", "2"], "--most: 2 is too few"),
         (["--until-clear", "--seeds", "0,1"], "--seeds and --until-clear exclude each other"),
         (["--until-clear", "--dry-run"], "--dry-run and --until-clear exclude each other"),
