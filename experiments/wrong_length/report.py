@@ -45,9 +45,12 @@ from r1lit.metrics.seeds import Shift, paired_shift
 
 KEPT = ("variant", "seed", "seconds")
 CUT_OF_WRONG = "truncated_wrong"
+ENDED = "response_length_wrong_ended"
+"""Tokens of wrong responses that were not cut."""
 ENDS = (
     ("pass@1", "pass_at_1", ".3f"),
     ("tokens, wrong", WRONG, ".0f"),
+    ("tokens, wrong and not cut", ENDED, ".0f"),
     ("tokens, right", RIGHT, ".0f"),
     ("cut", "truncated", ".3f"),
     ("cut, of wrong", CUT_OF_WRONG, ".3f"),
@@ -58,6 +61,7 @@ ENDS = (
 DIFFERENCES: tuple[tuple[str, Callable[[Record], float | None], str], ...] = (
     ("pass@1", ends("pass_at_1")[1], ".3f"),
     ("growth of wrong responses, tokens", growth(WRONG), ".0f"),
+    ("growth of wrong responses that are not cut, tokens", growth(ENDED), ".0f"),
     ("growth of right responses, tokens", growth(RIGHT), ".0f"),
     ("share cut", ends("truncated")[1], ".3f"),
     ("share cut of wrong responses", ends(CUT_OF_WRONG)[1], ".3f"),
@@ -76,7 +80,7 @@ def read(study: Study) -> list[Record]:
 
 
 def read_run(result: Record, folder: Path) -> Record:
-    """Return a run: its evaluations, with the share of wrong responses that were cut.
+    """Return a run: its evaluations, with what the token limit did to wrong responses.
 
     ``wrong`` has by problem the number of wrong responses of the last evaluation, and their mean
     tokens; ``grad_norm`` is the mean over training, before the norm is clipped.
@@ -86,7 +90,7 @@ def read_run(result: Record, folder: Path) -> Record:
         for iteration, rows in evaluated_in(folder).items()
     }
     evaluations = [
-        {**own, CUT_OF_WRONG: share_cut(wrong[own["iteration"]])} for own in result["evaluations"]
+        {**own, **at_the_limit(wrong[own["iteration"]])} for own in result["evaluations"]
     ]
     last = group_by("uid", wrong[evaluations[-1]["iteration"]])
     norms = [line["train/grad_norm"] for line in read_records(folder / "metrics.jsonl")]
@@ -102,9 +106,14 @@ def read_run(result: Record, folder: Path) -> Record:
     }
 
 
-def share_cut(rows: Sequence[Record]) -> float | None:
-    """Return the share of responses that were cut at the limit; None of no response."""
-    return mean([float(not row["finished"]) for row in rows]) if rows else None
+def at_the_limit(rows: Sequence[Record]) -> Record:
+    """Return the share of wrong responses that were cut, and the mean tokens of the others.
+
+    Of no such response it is None.
+    """
+    ended = [row["num_tokens"] for row in rows if row["finished"]]
+    share = mean([float(not row["finished"]) for row in rows]) if rows else None
+    return {CUT_OF_WRONG: share, ENDED: mean(ended) if ended else None}
 
 
 def arms_table(records: Sequence[Record]) -> str:
@@ -172,7 +181,7 @@ def draw(records: Sequence[Record]) -> Figure:
             color, marker, line = style_of(index)
             draw_band(axes, own, number(key), arm, color, marker + line)
         tidy(axes, title, xlabel="iteration", ylabel=label)
-    legend_above(figure, all_axes[0])
+    legend_above(figure, all_axes[0], most=4)
     add_caption(figure, caption(records, "models/search", lines_of(records)))
     return figure
 

@@ -18,8 +18,8 @@ from r1lit.metrics.seeds import Shift, holm, paired_shift
 CONTROL = "dr-grpo"
 PARTS = ("length", "std", "epsilon")
 """Arms that differ from the control in one part of R1's objective."""
-SCALE = "scale"
-"""The arm whose loss is a multiple of the control's."""
+NORM_CLIP = "norm-clip"
+"""The control with its gradient's norm clipped as often as that of ``length``, which is larger."""
 LEAST_SEEDS = 3
 """Seeds that a verdict needs."""
 MOST_SEEDS = 8
@@ -30,8 +30,9 @@ RULES = (
     " paired by seed), or if its wrong responses grow more than its right ones (95 %, paired by"
     " seed). Wrong responses are *longer* if their growth less the control's is clear, by Holm's"
     " correction for all arms, and positive. The part that lengthens them is the longer one of"
-    f" {', '.join(PARTS)} with the largest growth. With fewer than {LEAST_SEEDS} seeds there is no"
-    " verdict."
+    f" {', '.join(PARTS)} with the largest growth. The verdict names an objection where the"
+    f" sequential test is not clear, or where {NORM_CLIP} explains `length`. With fewer than"
+    f" {LEAST_SEEDS} seeds there is no verdict."
 )
 
 Arms = dict[str, list[Record]]
@@ -182,8 +183,8 @@ def part_that_lengthens(arms: Arms) -> str:
     against = []
     if not is_settled(arms, part):
         against.append("the sequential test does not call it clear")
-    if part == "length" and found.get(SCALE) == "longer":
-        against.append("a loss ten times as large lengthens them too")
+    if part == "length" and found.get(NORM_CLIP) == "longer":
+        against.append("clipping the norm as often lengthens them too")
     return f"{part}; but {' and '.join(against)}" if against else part
 
 
