@@ -30,6 +30,7 @@ from experiments.wrong_length.verdicts import (
     Arms,
     at_equal_accuracy,
     gap,
+    gap_of,
     growth,
     less_control,
     on_same_problems,
@@ -41,7 +42,7 @@ from experiments.wrong_length.verdicts import (
 from r1lit.callbacks.figures import add_caption, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import Graded, mean
-from r1lit.metrics.seeds import Shift, paired_shift
+from r1lit.metrics.seeds import Shift
 
 KEPT = ("variant", "seed", "seconds")
 CUT_OF_WRONG = "truncated_wrong"
@@ -139,12 +140,6 @@ def tested(heading: str, shifts: dict[str, Shift | None], form: str) -> str:
     return as_markdown([heading, "n seeds", *OVER_SEEDS], rows)
 
 
-def gaps(arms: Arms) -> dict[str, Shift | None]:
-    """Return by arm how much more its wrong responses grow than its right ones."""
-    found = {arm: [g for run in own if (g := gap(run)) is not None] for arm, own in arms.items()}
-    return {arm: paired_shift(own) if len(own) > 1 else None for arm, own in found.items()}
-
-
 def controls(arms: Arms) -> str:
     """Return the two comparisons of wrong responses that are as hard to answer."""
     same = tested(
@@ -204,7 +199,7 @@ def report(records: Sequence[Record]) -> tuple[str, Figure]:
         ),
         RULE,
         "### Growth of wrong less growth of right responses, within an arm",
-        tested("arm", gaps(arms), ".0f"),
+        tested("arm", {arm: gap_of(own) for arm, own in arms.items()}, ".0f"),
         "### Are the wrong responses those to harder problems?",
         controls(arms),
         "### Sequential test",

@@ -6,7 +6,7 @@ number of wrong responses of the last evaluation and their mean tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from experiments.tables import as_markdown, at_ends, by_seed, number
@@ -55,6 +55,12 @@ def gap(run: Record) -> float | None:
     """Return how many tokens more a run's wrong responses grow than its right ones."""
     wrong, right = growth(WRONG)(run), growth(RIGHT)(run)
     return None if wrong is None or right is None else wrong - right
+
+
+def gap_of(runs: Sequence[Record]) -> Shift | None:
+    """Return the mean over runs of their `gap`; None of fewer than two."""
+    found = [own for run in runs if (own := gap(run)) is not None]
+    return paired_shift(found) if len(found) > 1 else None
 
 
 def on_same_problems(run: Record, control: Record) -> float | None:
@@ -138,8 +144,7 @@ def too_few(shift: Shift | None) -> str:
 
 def fails(arms: Arms, arm: str) -> str:
     """Return whether an arm fails, and by what; the control only by length."""
-    gaps = [found for run in arms[arm] if (found := gap(run)) is not None]
-    shift = paired_shift(gaps) if len(gaps) > 1 else None
+    shift = gap_of(arms[arm])
     if shift is None or shift.num_seeds < LEAST_SEEDS:
         return too_few(shift)
     reasons = ["length"] if shift.low > 0 else []
