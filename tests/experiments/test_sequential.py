@@ -148,10 +148,10 @@ def evaluation(variant, seed, wrong=0):
 
 
 def test_a_study_is_settled_by_the_number_that_is_named(sweep_file, capsys):
+    words = ["--until-clear", "--most", "4", "--measure"]
     path = sweep_file(grid=GRID)
     launch, made = training(evaluation)
-    arguments = [str(path), "--until-clear", "--most", "4", "--measure", "response_length_wrong"]
-    assert main(arguments, launch) == 0
+    assert main([str(path), *words, "response_length_wrong"], launch) == 0
     out = capsys.readouterr().out
     assert [seed for variant, seed in made if variant == "dr"] == [0, 1, 2]
     assert [seed for variant, seed in made if variant == "null"] == [0, 1, 2, 3]
@@ -162,46 +162,41 @@ def test_a_study_is_settled_by_the_number_that_is_named(sweep_file, capsys):
     assert table[2].startswith(f"| dr | 3 | {mean:+.0f} (") and table[2].endswith("| clear |")
     assert "." not in table[2].split(" | ")[2], "tokens have no decimals"
 
-    assert main([*arguments[:4], "--report"], launch) == 0
-    table = capsys.readouterr().out.splitlines()
-    assert table[0].split(" | ")[2] == "pass@1, 95 % at all looks"
-    assert main([*arguments[:5], "rewards.format", "--report"], launch) == 0
-    table = capsys.readouterr().out.splitlines()
-    assert table[0].split(" | ")[2] == "rewards.format, 95 % at all looks"
+    assert main([str(path), *words[:3], "--report"], launch) == 0
+    assert " | pass@1, 95 % at all looks | " in capsys.readouterr().out
+    assert main([str(path), *words, "rewards.format", "--report"], launch) == 0
+    report = capsys.readouterr().out.splitlines()
+    assert report[0].split(" | ")[2] == "rewards.format, 95 % at all looks"
     mean = np.mean(NOISE[0, :3])
-    assert table[2].startswith(f"| dr | 3 | {mean:+.3f} (") and table[2].endswith("more seeds |")
+    assert report[2].startswith(f"| dr | 3 | {mean:+.3f} (") and report[2].endswith("more seeds |")
 
-
-def test_an_interrupted_study_ends_as_one_that_was_not(sweep_file, capsys):
-    arguments = ["--until-clear", "--most", "4", "--measure", "response_length_wrong"]
-    path = sweep_file(grid=GRID)
-    failing = lambda v, s: None if (v, s) == ("null", 1) else evaluation(v, s)  # noqa: E731
-    launch, made = training(failing)
-    assert main([str(path), *arguments], launch) == 1
-    launch, again = training(evaluation)
-    assert main([str(path), *arguments], launch) == 0
-    resumed = capsys.readouterr().out
-    results = (path.parent / "out" / "results.jsonl").read_bytes()
-
-    whole = sweep_file(grid=GRID, output=str(path.parent / "whole"))
-    launch, at_once = training(evaluation)
-    assert main([str(whole), *arguments], launch) == 0
-    made.remove(("null", 1))
-    assert sorted(made + again) == sorted(at_once)
-    assert (path.parent / "whole" / "results.jsonl").read_bytes() == results
-    table = capsys.readouterr().out.partition("| less grpo")[2]
-    assert resumed.endswith(table)
+    # one that is interrupted makes the same runs once, and ends the same
+    other = sweep_file(grid=GRID, output=str(path.parent / "interrupted"))
+    launch, first = training(lambda v, s: None if (v, s) == ("null", 1) else evaluation(v, s))
+    assert main([str(other), *words, "response_length_wrong"], launch) == 1
+    launch, rest = training(evaluation)
+    assert main([str(other), *words, "response_length_wrong"], launch) == 0
+    assert sorted([one for one in first if one != ("null", 1)] + rest) == sorted(made)
+    whole, resumed = (path.parent / name / "results.jsonl" for name in ("out", "interrupted"))
+    assert whole.read_bytes() == resumed.read_bytes()
+    assert capsys.readouterr().out.splitlines()[-len(table) :] == table
 
 
 def test_a_number_that_no_run_measured_is_refused_with_those_there_are(sweep_file, capsys):
-    path = sweep_file(grid=GRID)
     launch, made = training(evaluation)
-    for name in ("response_length", "rewards", "rewards.format.mean"):
-        assert main([str(path), "--until-clear", "--measure", name], launch) == 2
-        said = capsys.readouterr().err
-        assert f"--measure: '{name}' is no number of the last evaluation of grpo, seed 0" in said
-        assert "pass_at_1, response_length_wrong, rewards.format" in said
+    arguments = [str(sweep_file(grid=GRID)), "--until-clear", "--measure", "response_length"]
+    assert main(arguments, launch) == 2
+    said = capsys.readouterr().err
+    assert (
+        "--measure: 'response_length' is no number of the last evaluation of grpo, seed 0" in said
+    )
+    assert "has iteration, seconds, pass_at_1, response_length_wrong, rewards.format\n" in said
     assert len(made) == 3, "after the first seed"
+    results = [{"variant": "grpo", "seed": 0, "final": evaluation("grpo", 0)}]
+    for name in ("rewards", "rewards.format.mean", "onset", ""):
+        question = until_clear.Question(variants=["grpo", "dr"], against="grpo", measure=name)
+        with pytest.raises(ValueError, match=f"--measure: '{name}' is no number of the last"):
+            question.numbers(results)
 
 
 def test_a_run_without_wrong_responses_has_no_length_of_them(sweep_file, capsys):
