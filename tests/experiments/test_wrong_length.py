@@ -224,7 +224,7 @@ def test_an_arm_fails_by_accuracy_or_by_length():
     alike = (215.0, 213.0, 0.6)  # both grow by 170
     table, _ = read(rows(
         dr_grpo=alike, length=(250.0, 213.0, 0.6), std=(215.0, 213.0, 0.5),
-        grpo=(400.0, 213.0, 0.5), r1=(215.0, 213.0, 0.7), epsilon=(150.0, 213.0, 0.6),
+        grpo=(400.0, 213.0, 0.5), r1=(215.0, 213.0, 0.5999), epsilon=(150.0, 213.0, 0.6),
         norm_clip=alike, noise=0.5,
     ))  # fmt: skip
     found = {arm: own[0] for arm, own in table.items()}
