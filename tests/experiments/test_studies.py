@@ -36,7 +36,7 @@ def grids() -> list[tuple[str, str | None]]:
     """Return every grid of the shipped studies: the study and its step."""
     found: list[tuple[str, str | None]] = []
     for name, path in studies().items():
-        if path.suffix == ".yaml":
+        if path.name == "study.yaml":
             content = yaml.safe_load(path.read_text())
             steps = [content] if "grid" in content else content.get("steps", ())
             found += [(name, step.get("name")) for step in steps if "grid" in step]
