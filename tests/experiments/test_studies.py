@@ -38,7 +38,7 @@ def grids() -> list[tuple[str, str | None]]:
     for name, path in studies().items():
         if path.name == "study.yaml":
             content = yaml.safe_load(path.read_text())
-            steps = [content] if "grid" in content else content.get("steps", ())
+            steps = [content] if "grid" in content else content["steps"]
             found += [(name, step.get("name")) for step in steps if "grid" in step]
     return found
 
