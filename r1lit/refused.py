@@ -288,9 +288,7 @@ def null_group(node: Any, where: str = "") -> ValueError | None:
         items = node["init_args"].items()
         for key, value in items:
             if value is None and any(name.startswith(f"{key}.") for name in kinds):
-                said = (
-                    "null is not a mapping of its keys; leave it out for what they are by default"
-                )
+                said = "null is not a mapping of its keys; leave it out for their defaults"
                 return ValueError(f"{where}.{key}: {said}")
     elif isinstance(node, dict):
         items = node.items()
