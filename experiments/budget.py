@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from r1lit.callbacks.base import finished_iterations
 from r1lit.files import replace_file
 
 
-class Budget(pl.Callback):
+class Budget(pl.Callback, ABC):
     """Adds up what a run spends in ``path``; ends it with the iteration that spends ``limit``.
 
     The count is part of the checkpoint. One process: a second one's work is not seen.

@@ -104,8 +104,7 @@ def settings_note(summary: dict[str, Any], num_runs: int) -> str:
 
 def runs_note(summaries: Sequence[dict[str, Any]], base: str = MINI) -> str:
     """Return which base and seeds summaries are of, for a caption."""
-    settings = [of for s in summaries for of in s["stages"][-1]["settings"].values()]
-    known = {of["seed"] for of in settings if of.get("seed") is not None}
+    known = {seed for summary in summaries for seed in _seeds(summary)}
     return "; ".join([f"stages from {base}", *([seeds_of(known)] if known else [])])
 
 
@@ -138,15 +137,16 @@ def block(summary: dict[str, Any], summaries: Sequence[dict[str, Any]]) -> str:
     """Return everything that is printed of one or several runs."""
     claims = "\n".join(as_lines(check(summaries)))
     note = settings_note(summary, len(summaries))
-    by_seed = seeds_table(summaries, [str(_seed_of(own, n)) for n, own in enumerate(summaries)])
+    seeds = [str(next(iter(_seeds(own)), place)) for place, own in enumerate(summaries)]
+    by_seed = seeds_table(summaries, seeds)
     parts = [note, as_table(summary), by_seed, paper_table(), claims]
     return "\n\n".join(part for part in parts if part)
 
 
-def _seed_of(summary: dict[str, Any], place: int) -> int:
-    """Return the seed that a run's evaluations name; its place where they name none."""
+def _seeds(summary: dict[str, Any]) -> list[int]:
+    """Return the seeds that a run's evaluations name; none where they name none."""
     settings = summary["stages"][-1]["settings"].values()
-    return next((own["seed"] for own in settings if own.get("seed") is not None), place)
+    return [own["seed"] for own in settings if own.get("seed") is not None]
 
 
 @reported("table")
