@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import yaml
+from tqdm import tqdm
 
 from experiments.display import Display, as_score
 from experiments.fingerprint import fingerprint
@@ -28,6 +30,7 @@ from experiments.manifest import (
     tokens_of,
 )
 from experiments.pipeline import Pipeline, Step, overlap
+from experiments.sweep import read_configs
 from r1lit.files import held, remove, replace_file
 
 POLL_S = 0.2
@@ -77,6 +80,37 @@ def run_pipeline(
                     _report(manifest.entries[step.name], failure, display)
                     return 1
     return 0
+
+
+def check_configs(todo: Sequence[tuple[Pipeline, Sequence[Step]]]) -> None:
+    """Read the configuration of each step: a mistyped key must not wait for the steps before it.
+
+    Steps that differ in the seed and the run folder alone are read once.
+
+    Raises:
+        ValueError: if one is refused; it names the pipeline's file, the step and the key.
+    """
+    different: dict[str, tuple[str, Step]] = {}
+    for pipeline, steps in todo:
+        for step in steps:
+            configs = [{**config, "seed_everything": 0} for config in step.configs]
+            text = json.dumps([step.command, configs, step.arguments], default=str)
+            key = text.replace(str(pipeline.run), "")
+            different.setdefault(key, (f"{pipeline.path}: step {step.name}", step))
+    bar = tqdm(
+        different.values(), "reading configurations", leave=False, disable=not sys.stderr.isatty()
+    )
+    for where, step in bar:
+        if step.command is not None:
+            read_configs(step.command, step.configs, where, step.arguments)
+
+
+def unfinished(
+    pipeline: Pipeline, begin: str | None = None, only: Sequence[str] = ()
+) -> list[Step]:
+    """Return the steps that a run would make or might make."""
+    verdicts = verdicts_of(pipeline, begin, only)
+    return [step for step, verdict in verdicts if verdict not in ("finished", "left out")]
 
 
 def verdicts_of(

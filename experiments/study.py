@@ -54,7 +54,7 @@ from experiments.launch import Launch, in_subprocess
 from experiments.page import RAW, START, with_others, write_into
 from experiments.pipeline import Pipeline, read_pipeline
 from experiments.report import write_report
-from experiments.runner import run_pipeline, verdicts_of
+from experiments.runner import check_configs, run_pipeline, unfinished, verdicts_of
 from experiments.sweep import (
     Point,
     Sweep,
@@ -161,12 +161,21 @@ def make(study: Study, launch: Launch = in_subprocess, submit: Submit | None = N
         submit: makes a whole grid, in place of ``launch``.
 
     Raises:
-        ValueError: if the config of a grid's variant is refused, before anything is made.
+        ValueError: if the config of a step or of a grid's variant is refused, before anything is
+            made.
     """
     blocks = list(study.blocks())
     for step in (step for is_grid, steps in blocks if is_grid for step in steps):
         points = study.sweep(step.get("name")).points(study.seeds_of(step))
         check_variants([point for point in points if point.state != "finished"])
+    chains = [steps for is_grid, steps in blocks if not is_grid]
+    check_configs(
+        [
+            (pipeline, unfinished(pipeline, only=names))
+            for steps in chains
+            for pipeline, names in _pipelines(study, steps)
+        ]
+    )
     for place, (is_grid, steps) in enumerate(blocks, start=1):
         if is_grid:
             sweep, seeds = study.sweep(steps[0].get("name")), study.seeds_of(steps[0])

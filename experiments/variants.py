@@ -38,7 +38,7 @@ from experiments.pipeline import Pipeline, read_pipeline
 from experiments.r1.shape import Summary, combine
 from experiments.r1.stages import EVALUATED, read_stage
 from experiments.r1.table import as_table, seeds_table
-from experiments.runner import run_pipeline, verdicts_of
+from experiments.runner import check_configs, run_pipeline, unfinished, verdicts_of
 from experiments.sweep import checked_seeds, folder_name, parse_seeds
 from experiments.tables import as_markdown, group_by, mean_cell, seed_table
 from r1lit.cli import composition
@@ -243,16 +243,17 @@ def main(file: Path, args: Sequence[str]) -> int:
     for variant in wanted:
         if variant not in suite["variants"]:
             raise ValueError(f"--only: {variant!r} is none of {', '.join(suite['variants'])}")
-    for seed in seeds if not options.report else ():
-        for variant in wanted:
-            pipeline = pipeline_of(suite, output, variant, seed)
-            if options.dry_run:
+    if not options.report:
+        pipelines = [pipeline_of(suite, output, own, seed) for seed in seeds for own in wanted]
+        if options.dry_run:
+            for pipeline in pipelines:
                 for step, verdict in verdicts_of(pipeline):
                     print(f"{verdict:<12} {pipeline.run} {step.name}", flush=True)
-            elif status := run_pipeline(pipeline):
+            return 0
+        check_configs([(pipeline, unfinished(pipeline)) for pipeline in pipelines])
+        for pipeline in pipelines:
+            if status := run_pipeline(pipeline):
                 return status
-    if options.dry_run:
-        return 0
     found = {seed: summarise(suite, output, seed) for seed in seeds}
     rows = [{"seed": seed, **row} for seed, own in found.items() for row in own["stages"]]
     rows = with_others(rows, options.also, ("seed", "name"))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from experiments.launch import command_line, reported
 from experiments.pipeline import read_pipeline
-from experiments.runner import run_pipeline, verdicts_of
+from experiments.runner import check_configs, run_pipeline, unfinished, verdicts_of
 
 HERE = Path(__file__).parent
 PIPELINES = {
@@ -56,6 +56,7 @@ def main(args: Sequence[str] | None = None) -> int:
         for step, verdict in verdicts_of(pipeline, options.begin, options.only):
             print(f"{step.stage:<28} {step.name:<24} {verdict}")
         return 0
+    check_configs([(pipeline, unfinished(pipeline, options.begin, options.only))])
     return run_pipeline(pipeline, begin=options.begin, only=options.only)
 
 

@@ -589,3 +589,11 @@ def test_steps_are_made_in_order_each_for_its_seeds_and_once(tmp_path, sweep_fil
     with held(tmp_path / "run/seed-1/.runner.lock"):  # of another process
         assert make(read_study(path, seeds=[1]), launch) == 0
     assert "seed 1  left to another process" in capsys.readouterr().out and made.exists()
+
+    late = {"name": "late", "command": "fit", "config": ["configs/mini/r1_zero.yaml"]}
+    content["steps"] += [{**late, "set": {"model": {"init_args": {"max_grad_nrm": 1.0}}}}]
+    content["run"] = f"{tmp_path}/other"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match=r"step late: .*max_grad_nrm"):
+        make(read_study(path), launch)
+    assert not (tmp_path / "other").exists(), "it is refused before the steps ahead of it are made"

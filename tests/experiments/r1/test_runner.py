@@ -7,6 +7,7 @@ import json
 import time
 
 import pytest
+import yaml
 from tiny_pipeline import copy, manifest, states, write
 
 from experiments import runner
@@ -153,6 +154,20 @@ def test_a_failing_step_shows_its_last_lines_and_how_to_repeat_it(chain, tmp_pat
     (tmp_path / "in.json").write_text('{"x": 5}')
     assert run(chain) == 0
     assert set(states(tmp_path / "run").values()) == {"finished"}
+
+
+def test_a_mistyped_key_of_a_later_step_is_refused_before_the_first(chain, tmp_path, capsys):
+    content = yaml.safe_load(chain.read_text())
+    late = {"name": "late", "command": "fit", "config": ["configs/mini/r1_zero.yaml"]}
+    content["steps"].append({**late, "set": {"model": {"init_args": {"max_grad_nrm": 1.0}}}})
+    chain.write_text(yaml.safe_dump(content))
+    assert run(chain) == 2
+    error = capsys.readouterr().err
+    assert f"{chain}: step late: " in error and "max_grad_nrm" in error
+    assert not (tmp_path / "run").exists()
+    content["steps"][-1]["set"] = {}
+    chain.write_text(yaml.safe_dump(content))
+    assert run(chain, "--only", "a", "b", "c", "d") == 0  # a step that is left out is not read
 
 
 def test_a_step_that_does_not_write_what_it_should_has_failed(tmp_path, capsys):
