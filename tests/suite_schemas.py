@@ -85,7 +85,7 @@ SCHEMAS = {
         read="a list of its columns",
     ),
     "cluewsc": Schema(
-        source="huggingface.co/datasets/clue/clue, cluewsc2020",
+        source="huggingface.co/datasets/clue/clue, cluewsc2020; its label is a class, 0 for true",
         columns=words("idx, text, label, target"),
         read="a list of its columns",
     ),

@@ -15,6 +15,8 @@ from r1lit.verifiers.ifeval import judged_text
 
 AROUND = " \t。.，,、：:；;！!？?“”‘’\"'`*（）()【】「」"
 """Marks around an answer that are no part of it."""
+LABELS = {"true": True, "false": False, "0": True, "1": False}
+"""What a label says. On the Hub it is a class, of which ``true`` is the first and so 0."""
 LEAD = "指的是"
 """Where a response repeats the question's last line, the answer stands after this."""
 
@@ -25,7 +27,8 @@ class Cluewsc(ProblemSource):
     Of the data set's pairs only those of label true hold the right name, so only they are problems.
 
     Args:
-        path: a table with ``text``, ``target`` (a mapping of spans) and ``label`` (true or false).
+        path: a table with ``text``, ``target`` (a mapping of spans) and ``label`` (true or false;
+            the Hub's 0 is true and its 1 false).
         split: the split of a Hugging Face data set.
         **table: of ``Table``: name and limit.
     """
@@ -37,7 +40,7 @@ class Cluewsc(ProblemSource):
         """Return every problem in the table's order.
 
         Raises:
-            ValueError: naming a row whose label is neither true nor false, or if none is true.
+            ValueError: naming a row whose label is not one of ``LABELS``, or if none is true.
         """
         columns = {key: key for key in ("text", "target", "label")}
         rows = self.table.rows(columns)
@@ -48,11 +51,12 @@ class Cluewsc(ProblemSource):
 
     def _is_true(self, row: Row, n: int) -> bool:
         label = str(row["label"]).lower()
-        if label not in ("true", "false"):
+        if label not in LABELS:
             raise ValueError(
-                f"label: {self.table.row(n)} holds {row['label']!r}, not true or false"
+                f"label: {self.table.row(n)} holds {row['label']!r}, not true or false (on the"
+                " Hub 0 or 1)"
             )
-        return label == "true"
+        return LABELS[label]
 
     def _problem(self, row: Row, n: int) -> Problem:
         target = row["target"]

@@ -93,3 +93,18 @@ def test_cluewsc_leaves_out_pairs_that_name_no_referent(tmp_path):
     path.write_text(path.read_text().replace('"true"', '"false"'))
     with pytest.raises(ValueError, match=r"label: no row of .* is true"):
         load_suite("cluewsc").read(str(path))
+
+
+def test_cluewsc_reads_the_hubs_labels(tmp_path):
+    """There the label is a class, true first; the answers of the split test are kept back as -1."""
+    datasets = pytest.importorskip("datasets")
+    rows = [row | {"label": label} for row, label in zip(ROWS["cluewsc"], (0, 1, 0), strict=True)]
+    features = datasets.Dataset.from_list(rows).features
+    features["label"] = datasets.ClassLabel(names=["true", "false"])
+    datasets.Dataset.from_list(rows, features=features).to_parquet(tmp_path / "rows.parquet")
+    read = load_suite("cluewsc").read
+    assert [p.answer for p in read(str(tmp_path / "rows.parquet"))] == ["小明", "爷爷"]
+    hidden = [row | {"label": -1} for row in rows]
+    datasets.Dataset.from_list(hidden).to_parquet(tmp_path / "hidden.parquet")
+    with pytest.raises(ValueError, match="holds -1, not true or false"):
+        read(str(tmp_path / "hidden.parquet"))
