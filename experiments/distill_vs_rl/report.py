@@ -29,7 +29,7 @@ from r1lit.metrics import mean, mean_and_error, paired_difference
 ARMS = ("base", "base_chat", "teacher", "distilled", "rl")
 FAMILIES = ("countdown", "chain")
 PAPER = {"distilled": 72.6, "rl": 47.0}
-"""AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v1, Table 6."""
+"""AIME 2024 pass@1 of Qwen2.5-32B after RL, and distilled: 2501.12948v2, Table 16."""
 
 
 def read(study: Study) -> list[Record]:

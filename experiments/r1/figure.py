@@ -79,7 +79,7 @@ def draw_stages(stages: Sequence[dict[str, Any]], runs: str = "") -> Figure:
     for axes in figure.axes:
         axes.legend(frameon=False, fontsize=9, loc="best")
     over = "seeds" if any(stage.get("num_runs", 1) > 1 for stage in stages) else "problems"
-    note = f"bars: ± 2 s.e. over {over}; the paper: Table 2, which has no errors"
+    note = f"bars: ± 2 s.e. over {over}; the paper: v2 Table 3, which has no errors"
     add_caption(figure, "; ".join(filter(None, (runs, note))))
     return figure
 

@@ -19,7 +19,7 @@ PAPER: dict[str, tuple[float, ...]] = {
     "AlpacaEval 2": (24.7, 50.1, 55.8, 62.1, 87.6),
     "ArenaHard": (53.6, 77.0, 73.2, 75.6, 92.3),
 }
-"""Nature 645:633, Table 2: R1-Zero, Dev1, Dev2, Dev3, R1."""
+"""arXiv 2501.12948v2, Table 3 (Nature 645:633, Table 2): R1-Zero, Dev1, Dev2, Dev3, R1."""
 
 COUNTERPARTS = {
     "AIME 2024": "reasoning_pass_at_1",

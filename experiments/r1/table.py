@@ -85,10 +85,10 @@ def rows_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def paper_table() -> str:
-    """Return the paper's Table 2 as Markdown."""
+    """Return the paper's table of stages (v2, Table 3) as Markdown."""
     names = ("R1-Zero", "Dev1", "Dev2", "Dev3", "R1")
     rows = [[name, *(f"{row[i]:.1f}" for row in PAPER.values())] for i, name in enumerate(names)]
-    return as_markdown(["the paper, Table 2", *PAPER], rows)
+    return as_markdown(["the paper, v2 Table 3", *PAPER], rows)
 
 
 def settings_note(summary: dict[str, Any], num_runs: int) -> str:

@@ -42,7 +42,7 @@ def test_notebook_runs_on_a_run_folder(run_folder):
     assert num_images(outputs) == 2
     first, table, moves, *said = texts(outputs)
     assert first.endswith("A run of your own.")
-    assert "| R1-Zero |" in table and "| the paper, Table 2 |" in table
+    assert "| R1-Zero |" in table and "| the paper, v2 Table 3 |" in table
     assert "directions of the paper's table" in moves and "| cold start |" in moves
     shown = [text for text in said if text.startswith("### ") and "**R1-Zero**" in text]
     assert len(shown) == 5  # prompts, each answered by five stages
