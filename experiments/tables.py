@@ -178,11 +178,12 @@ def seed_cells(found: Sequence[Shift | None], form: str = ".3f") -> list[list[st
     These are the difference that they can see, the probability that the sign is wrong, and how many
     more would settle it.
     """
-    planned = [["–"] * 3 if one is None else _planned(one, form) for one in found]
+    planned = [["–"] * 3 if one is None else planned_cells(one, form) for one in found]
     return [cells + own for cells, own in zip(tested_cells(found, form), planned, strict=True)]
 
 
-def _planned(found: Shift, form: str) -> list[str]:
+def planned_cells(found: Shift, form: str = ".3f") -> list[str]:
+    """Return what so many seeds can tell: *seen*, *sign wrong* and *more seeds* of `RULE`."""
     wrong = found.p_wrong_sign
     return [
         f"{found.detectable():{form}}",

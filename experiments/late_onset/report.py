@@ -12,7 +12,7 @@ from experiments.by_source import evaluated_in
 from experiments.curves import draw_band, smooth, style_of
 from experiments.earned_length.levels import habits_of
 from experiments.study import Study
-from experiments.tables import Column, ends, group_by, table_by
+from experiments.tables import Column, by_seed, ends, group_by, seed_table, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record, read_records
 
@@ -56,13 +56,14 @@ def reached(rates: Sequence[float], share: float) -> int | None:
 
 
 def as_table(results: Sequence[Record]) -> str:
-    """Return a row a base, as Markdown: mean ± standard error over seeds."""
+    """Return a row a base, as Markdown: mean ± standard error over seeds, and their differences."""
 
     def rates(run: Record) -> list[float]:
         return run["words"][WORDS[0]]
 
     first, last = (lambda run, i=i: float(smooth(rates(run), WINDOW)[1][i]) for i in (0, -1))
     tenth, half = (lambda run, share=share: reached(rates(run), share) for share in (0.1, 0.5))
+    _, last_pass = ends("pass_at_1")
     columns: list[Column] = [
         ("near misses verified", ends("deceptive_checked"), ".3f"),
         ("pass@1", ends("pass_at_1"), ".3f"),
@@ -71,7 +72,11 @@ def as_table(results: Sequence[Record]) -> str:
         ("a tenth of it at iteration", tenth, ".0f"),
         ("half of it", half, ".0f"),
     ]
-    return table_by("variant", results, columns, "base")
+    (one, ours), (other, others) = group_by("variant", results).items()
+    measures = {"a tenth of it at iteration": tenth, "half of it": half, "pass@1": last_pass}
+    compared = [([name], by_seed(ours, others, value)) for name, value in measures.items()]
+    table = seed_table(compared, [f"{one} less {other}"], ".3g")
+    return f"{table_by('variant', results, columns, 'base')}\n\n{table}"
 
 
 def draw(results: Sequence[Record]) -> Figure:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.r1.stages import BASE, COLUMNS, STAGES, STUDENTS
+from experiments.tables import OVER_SEEDS, RULE, as_markdown, planned_cells
 from r1lit.metrics import mean, mean_and_error
 from r1lit.metrics.seeds import Shift, holm, paired_shift
 
@@ -61,8 +62,9 @@ def check(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
     - stays: the paper moves by less than ``STAYS`` points, and ours is shown to be within
       ``MARGIN``; not shown to stay: it is not.
 
-    ``p_holm`` is corrected for all moves tested. ``not_lost`` says whether a fall by ``MARGIN`` or
-    more is ruled out. A move is left out where a stage was not measured.
+    ``p_holm`` is corrected for all moves tested. ``planned`` has what so many seeds can tell, of
+    several runs (`experiments.tables.planned_cells`). ``not_lost`` says whether a fall by
+    ``MARGIN`` or more is ruled out. A move is left out where a stage was not measured.
     """
     found: list[dict[str, Any]] = []
     keys = list(dict.fromkeys(COUNTERPARTS.values()))
@@ -91,6 +93,7 @@ def check(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
                 "high": shift.high,
                 "p_value": shift.p_value,
                 "not_lost": shift.is_above(-MARGIN),
+                **({"planned": planned_cells(shift)} if shift.variances else {}),
                 "paper": moved,
                 "verdicts": {column: _verdict(shift, move) for column, move in moved.items()},
             }
@@ -141,6 +144,7 @@ def as_lines(results: Sequence[dict[str, Any]]) -> list[str]:
         _distinct(results),
         "",
         *as_rows(results),
+        *(["", RULE] if any("planned" in r for r in results) else []),
     ]
     last = {r["step"]: r for r in results if r["key"] == "reasoning_pass_at_1"}.get("RL-2")
     if last is not None:
@@ -164,21 +168,22 @@ def _distinct(results: Sequence[dict[str, Any]]) -> str:
 
 def as_rows(results: Sequence[dict[str, Any]]) -> list[str]:
     """Return the lines of a Markdown table with a row a move."""
-    lines = [
-        "| step | measure | from → to | difference, 95 % interval | p | the paper | verdict |",
-        "|---|---|---:|---:|---:|---|---|",
-    ]
+    several = any("planned" in r for r in results)
+    tested = OVER_SEEDS if several else OVER_SEEDS[:2]
+    headings = ["step", "measure", "the paper", "verdict", "from → to", *tested]
+    rows = []
     for r in results:
         paper = ", ".join(f"{column} {move:+.1f}" for column, move in r["paper"].items())
         said = "; ".join(dict.fromkeys(r["verdicts"].values())) or "–"
         if len(set(r["verdicts"].values())) > 1:
             said = "; ".join(f"{column}: {verdict}" for column, verdict in r["verdicts"].items())
-        lines.append(
-            f"| {r['step']} | {r['key']} | {r['from']:.3f} → {r['to']:.3f} |"
-            f" {r['difference']:+.3f} ({r['low']:+.3f} to {r['high']:+.3f}) | {r['p_value']:.2g} |"
-            f" {paper or '–'} | {said} |"
-        )
-    return lines
+        difference = f"{r['difference']:+.3f} ({r['low']:+.3f} to {r['high']:+.3f})"
+        cells = [difference, f"{r['p_value']:.2g}"]
+        if several:
+            cells += [f"{r['p_holm']:.2g}", *r.get("planned", ("–",) * 3)]
+        moved = f"{r['from']:.3f} → {r['to']:.3f}"
+        rows.append([r["step"], r["key"], paper or "–", said, moved, *cells])
+    return as_markdown(headings, rows, num_text=4).split("\n")
 
 
 def _stage(summary: Summary, name: str) -> Summary:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 from experiments.curves import COLORS, legend_above
 from experiments.manifest import finished_steps
 from experiments.study import Study
-from experiments.tables import Column, ends, group_by, table_by
+from experiments.tables import Column, by_seed, ends, group_by, seed_table, table_by
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record, read_records
 from r1lit.metrics import mean_and_error
@@ -47,7 +48,7 @@ def read(study: Study) -> list[Record]:
 
 
 def as_table(records: Sequence[Record]) -> str:
-    """Return the Markdown table: a row a coefficient, mean ± standard error over seeds."""
+    """Return the Markdown: a row a coefficient, mean ± standard error, and all pairs compared."""
 
     def best(run: Record) -> Record:
         return max(run["evaluations"], key=lambda evaluation: _of(evaluation, TRUE))
@@ -68,7 +69,13 @@ def as_table(records: Sequence[Record]) -> str:
         ("tokens, after", ends("response_length_tokens")[1], ".0f"),
         ("seconds", ends("seconds")[1], ".0f"),
     ]
-    return table_by("beta", records, columns, num_text=0)
+    groups = group_by("beta", records)
+    pairs = [
+        ([f"{other} less {one}"], by_seed(groups[other], groups[one], true[-1]))
+        for one, other in combinations(groups, 2)
+    ]
+    compared = seed_table(pairs, ["true helpfulness, after, of beta"])
+    return f"{table_by('beta', records, columns, num_text=0)}\n\n{compared}"
 
 
 def _of(evaluation: Record, name: str) -> float:

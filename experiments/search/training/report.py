@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import combinations
 
 from matplotlib.figure import Figure
 
 from experiments.curves import at_tokens, read_curves, style_of
 from experiments.search.training.collector import SEARCH_TOKENS
 from experiments.study import Study
-from experiments.tables import Column, group_by, table_by
+from experiments.tables import Column, by_seed, group_by, seed_table, table_by
 from r1lit.callbacks.figures import tidy
 from r1lit.files import Record
 from r1lit.metrics import mean
@@ -31,7 +32,7 @@ def read(study: Study) -> list[Record]:
 
 
 def as_table(results: Sequence[Record]) -> str:
-    """Return the Markdown table: a row a variant, at the tokens that every run has reached."""
+    """Return the Markdown: a row a variant, at the tokens that all have reached, and all pairs."""
     shared = min(result["curve"][-1][0] for result in results)
     columns: list[Column] = [
         (f"pass@1 at {shared / 1e6:.2f} M tokens", lambda r: at_tokens(r["curve"], shared), ".3f"),
@@ -40,7 +41,18 @@ def as_table(results: Sequence[Record]) -> str:
         ("seconds", lambda r: r["seconds"], ".0f"),
     ]
     columns += [(f"{name}, last", partial(_last, key), form) for key, name, form in LAST]
-    return table_by("variant", results, columns)
+    return f"{table_by('variant', results, columns)}\n\n{compared(results, shared)}"
+
+
+def compared(results: Sequence[Record], shared: float) -> str:
+    """Return the Markdown table of all pairs of variants, at so many tokens."""
+    groups = group_by("variant", results)
+    pairs = [
+        ([f"{other} less {one}"],
+         by_seed(groups[other], groups[one], lambda r: at_tokens(r["curve"], shared)))
+        for one, other in combinations(groups, 2)
+    ]  # fmt: skip
+    return seed_table(pairs, [f"pass@1 at {shared / 1e6:.2f} M tokens"])
 
 
 def _last(key: str, run: Record) -> float | None:

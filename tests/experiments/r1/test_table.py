@@ -14,6 +14,7 @@ from experiments.r1 import table
 from experiments.r1.figure import draw_moves, draw_stages
 from experiments.r1.shape import COUNTERPARTS, PAPER, as_lines, check, combine
 from experiments.r1.stages import COLUMNS, STAGES, read_stage, read_stages
+from experiments.tables import RULE
 from r1lit.files import write_records
 
 RESULTS = ROOT / "experiments/r1/results"
@@ -244,6 +245,18 @@ def test_the_figure_of_the_committed_seeds_shows_every_move_of_the_paper():
     ]
     note = "stages from models/mini; seeds 0, 1, 2; the paper's differences have no errors"
     assert ours.figure.get_supxlabel() == note
+
+
+def test_several_seeds_say_what_they_can_tell_and_one_says_nothing_of_it():
+    summaries = [table.read_summary(path) for path in sorted(RESULTS.glob("seed-*.json"))]
+    lines = as_lines(check(summaries))
+    assert any(line.endswith("| p, Holm | seen | sign wrong | more seeds |") for line in lines)
+    assert RULE in lines
+    # 0.925 - 0.938, 0.773 - 0.818 and 0.875 - 0.934: three seeds see 0.075, and two more settle it
+    lost = next(line for line in lines if line.startswith("| RL-2 | reasoning_pass_at_1 |"))
+    assert lost.endswith("| -0.039 (-0.096 to +0.018) | 0.099 | 0.59 | 0.075 | 0.049 | 2 |")
+    alone = "\n".join(as_lines(check(summaries[:1])))
+    assert "more seeds" not in alone and RULE not in alone
 
 
 def test_a_folder_without_evaluations_is_an_error(tmp_path, capsys):
