@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
 from experiments.study import Study
-from experiments.tables import as_markdown, mean_cell
+from experiments.tables import as_markdown, by_seed, mean_cell, seed_table
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean, mean_and_error
@@ -153,7 +153,33 @@ def cost_tables(seeds: Sequence[Record]) -> str:
     rows.append(["training the larger model", "–", training])
     time = as_markdown(["seconds of a step", "oracles", "the larger model"], rows)
     total = mean_cell([sum(own.values()) for own in seconds], ".0f")
-    return "\n\n".join([reward, sft, time, f"All steps of a seed: {total} seconds."])
+    parts = [reward, sft, compared(seeds), time, f"All steps of a seed: {total} seconds."]
+    return "\n\n".join(part for part in parts if part)
+
+
+def compared(seeds: Sequence[Record]) -> str:
+    """Return the table of SFT on the larger model's data less the others; nothing of one seed."""
+    found = [
+        ([f"{ARMS['model']} less {ARMS[other]}", title], by_seed(*_sides(seeds, other, key), _own))
+        for other in ("oracle", "none")
+        for key, title in SCORES
+    ]
+    if any(shift is None for _, shift in found):
+        return ""
+    return seed_table(found, ["SFT on data judged and refined by", "measure"])
+
+
+def _sides(seeds: Sequence[Record], other: str, key: str) -> tuple[list[Record], list[Record]]:
+    ours, others = (
+        [{"seed": seed["seed"], "value": seed["evaluations"][arm].get(key)} for seed in seeds]
+        for arm in ("model", other)
+    )
+    return ours, others
+
+
+def _own(side: Record) -> float | None:
+    value: float | None = side["value"]
+    return value
 
 
 def draw(seeds: Sequence[Record]) -> Figure:
