@@ -16,7 +16,7 @@ from r1lit.verifiers.ifeval import judged_text
 AROUND = " \t。.，,、：:；;！!？?“”‘’\"'`*（）()【】「」"
 """Marks around an answer that are no part of it."""
 LABELS = {"true": True, "false": False, "0": True, "1": False}
-"""What a label says. On the Hub it is a class, of which ``true`` is the first and so 0."""
+"""Truth by label. On the Hub a label is a class, of which ``true`` is the first and so 0."""
 LEAD = "指的是"
 """Where a response repeats the question's last line, the answer stands after this."""
 
