@@ -230,7 +230,7 @@ class Refused:
         elif isinstance(value, str) and may_be_class:
             self._class(where, bases, {"class_path": value})
         whole = (
-            f"; give it whole, as --{where} '[…]'"
+            f"; give it whole, as --{where} '[…]', or append to it, as --{where}+ ONE"
             if any(get_origin(one) is list for one in kinds)
             else ""
         )
@@ -385,8 +385,10 @@ def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
             f"{where}: {path!r} cannot be imported, there is no module {missing!r}; {how}"
         ) from error
     if not hasattr(holder, name):
-        classes = [n for n, x in vars(holder).items() if inspect.isclass(x)]
-        right = hint(name, getattr(holder, "__all__", classes))
+        takes = (inspect.isclass, *[inspect.isfunction for b in bases if hasattr(b, "from_spec")])
+        made = vars(holder).items()
+        names = [n for n, x in made if any(is_one(x) for is_one in takes) and n[:1] != "_"]
+        right = hint(name, getattr(holder, "__all__", names))
         raise ValueError(f"{where}: {path} does not exist{right}")
     return getattr(holder, name)
 

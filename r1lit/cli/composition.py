@@ -96,11 +96,17 @@ def merge(base: Config, fragment: Config) -> Config:
         elif isinstance(value, dict) and isinstance(old, str) and old.split(".")[-1][:1].isupper():
             merged[key] = merge({"class_path": old}, value)
         elif isinstance(value, dict) and isinstance(old, list) and old:
-            merged[key] = [*old[:-1], merge({key: old[-1]}, {key: value})[key]]
+            last = {"class_path": old[-1]} if _is_path(old[-1]) else old[-1]
+            merged[key] = [*old[:-1], merge({key: last}, {key: value})[key]]
         else:
             merged.pop(f"{key}+", None)
             merged[key] = value
     return merged
+
+
+def _is_path(node: Any) -> bool:
+    """Return whether a value may be the dotted path of a class or function."""
+    return isinstance(node, str) and "." in node and node.replace(".", "").isidentifier()
 
 
 def _is_model(node: Any) -> bool:

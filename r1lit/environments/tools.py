@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from r1lit import user_code
 from r1lit.environments.base import Environment, Episode, Reply, StepResult, ToolCall
 from r1lit.environments.exits import no_exit
 from r1lit.errors import hint, import_path
@@ -93,31 +92,9 @@ def error_text(error: BaseException) -> str:
     return text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} …[cut]"
 
 
-_LOCK = threading.Lock()
-_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
-
-
 def awaited(value: Any) -> Any:
-    """Return the result of an environment's ``async`` function; other values as they are.
-
-    All of a process run in one event loop, in a thread of its own: what they share, such as
-    connections, belongs to one loop.
-    """
-    if not inspect.isawaitable(value):
-        return value
-    with _LOCK:
-        loop = _LOOPS.get(os.getpid())
-        if loop is None:
-            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=_run, args=[loop], name="tools", daemon=True).start()
-
-    async def run() -> Any:
-        try:
-            return await value
-        except SystemExit as error:  # it would end the loop
-            raise RuntimeError(f"SystemExit: {error}") from error
-
-    return asyncio.run_coroutine_threadsafe(run(), loop).result()
+    """Return the result of an environment's ``async`` function; other values as they are."""
+    return user_code.awaited(value, "tools", _run)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -15,6 +15,11 @@ from r1lit.rewards.base import RewardFunction
 
 Scores = Callable[..., Sequence[float]]
 
+_CALLED = (
+    "it is called with a list of responses, then init_args; each has text, num_tokens,"
+    " problem.answer and problem.meta"
+)
+
 
 class PlainReward(RewardFunction):
     """A plain callable as a reward function: it takes the responses and returns one number each.
@@ -117,7 +122,7 @@ def _check_arguments(path: str, found: Any, arguments: Mapping[str, Any]) -> Non
         else:
             signature.bind([], **arguments)
     except TypeError as error:
-        how = "" if inspect.isclass(found) else "; it is called with the responses, then init_args"
+        how = "" if inspect.isclass(found) else f"; {_CALLED}"
         raise ValueError(f"the init_args of {path!r} do not fit: {error}{how}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
-from r1lit.user_code import user_code
+from r1lit.user_code import awaited, user_code
 
 
 def score(
@@ -19,7 +19,8 @@ def score(
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Return every reward unweighted and by name, and the weighted sum a response.
 
-    A function is a ``RewardFunction`` or a plain callable, which has its own name and weight 1.
+    A function is a ``RewardFunction`` or a plain callable, which has its own name and weight 1. It
+    may be ``async``.
     At a training ``iteration`` before its ``from_iteration`` a function is not called and its
     rewards are 0; without one, as in evaluation, every function is called.
 
@@ -39,7 +40,7 @@ def score(
         name = function.name
         waits = iteration is not None and iteration < function.from_iteration
         with user_code(f"reward function {name!r}", function):
-            values = [0.0] * len(responses) if waits else function(responses)
+            values = [0.0] * len(responses) if waits else awaited(function(responses), "rewards")
         rewards[name] = _checked(name, values, len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
     return rewards, total

@@ -191,6 +191,12 @@ def test_one_key_of_a_list_s_item_keeps_the_others(merged):
     assert table["init_args"]["answer_remove"] == ","
 
 
+def test_a_key_of_a_function_that_ends_a_list_is_its_argument(merged):
+    flags = "--model.rewards+=mine.brevity", "--model.rewards.limit=5", "--model.rewards.weight=0.5"
+    *_, last = merged(ZERO, *flags)["model"]["init_args"]["rewards"]
+    assert last == {"class_path": "mine.brevity", "init_args": {"limit": "5", "weight": "0.5"}}
+
+
 def test_plus_appends_in_files_and_on_the_command_line(merged):
     callbacks = len(merged(ZERO)["trainer"]["callbacks"])
     ours = {"trainer": {"callbacks+": [{"class_path": "r1lit.callbacks.GroupHealth"}]}}

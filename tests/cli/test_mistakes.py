@@ -206,6 +206,8 @@ MISTAKES: dict[str, Mistake] = {
     "one key of a list's entry": said("--model.steps.min_std", "0.45", words=("model.steps", "min_std", "give it whole, as --model.steps '[")),
     "a reward's unknown key": Mistake(reward("r1lit.rewards.Accuracy", wight=1.0), ("rewards.wight", "weight?")),
     "a reward that crashes": Mistake(reward("cli.test_mistakes.Broken"), ("reward function 'broken'", "ZeroDivisionError", "test_mistakes.py")),
+    "a misspelt reward function": said("--model.rewards+", "cli.test_mistakes.brevty", words=("model.rewards", "brevty", "did you mean brevity?")),
+    "a reward in the place of the list": said("--model.rewards", "cli.test_mistakes.brevity", words=("model.rewards", "is not a list", "--model.rewards+ ONE")),
     "a reward too few": Mistake(reward("cli.test_mistakes.TooFew"), ("too_few", "1 rewards", "2 responses")),
     "a verifier that crashes": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {"countdown": {"class_path": "cli.test_mistakes.BrokenVerifier"}, "math": {"class_path": "cli.test_mistakes.BrokenVerifier"}}}}), ("verifier 'countdown'", "KeyError", "solution", "test_mistakes.py")),
     "a verifier without a verdict": Mistake(model(grader={"class_path": "r1lit.verifiers.Grader", "init_args": {"verifiers": {n: {"class_path": "cli.test_mistakes.Wordy"} for n in ("countdown", "math")}}}), ("verifier: 'countdown'", "'right'", "Verdict(")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -197,9 +198,47 @@ def test_class_path_alone_a_class_and_a_name():
     }
 
 
+class AsyncLengths:
+    """Asks for all responses at once; the connections of a client belong to one loop."""
+
+    loops: set[int] = set()
+
+    async def __call__(self, responses: Sequence[Response]) -> list[float]:
+        self.loops.add(id(asyncio.get_running_loop()))
+        return list(await asyncio.gather(*[self.length(r) for r in responses]))
+
+    async def length(self, response: Response) -> float:
+        await asyncio.sleep(0)
+        return float(response.num_tokens)
+
+
+def test_an_async_reward_is_awaited_also_beside_a_notebook_s_loop():
+    plain = [float(row.num_tokens) for row in ROWS]
+
+    async def cell() -> dict[str, list[float]]:
+        return score([AsyncLengths()], ROWS)[0]
+
+    assert score([AsyncLengths()], ROWS)[0] == asyncio.run(cell()) == {"AsyncLengths": plain}
+    assert len(AsyncLengths.loops) == 1
+
+
+async def crashing(responses: Sequence[Response]) -> list[float]:
+    raise KeyError("gold")
+
+
+def test_a_crash_of_an_async_reward_is_named():
+    with pytest.raises(ValueError, match=r"'crashing' crashed with KeyError: 'gold' .*py, line"):
+        score([crashing], ROWS)
+
+
+def of_columns(completions: Sequence[str], answer: Sequence[str]) -> list[float]:
+    return [0.0 for _ in completions]
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ({"class_path": f"{__name__}.of_columns"}, "'answer'; .* responses, .* problem.answer"),
         ({"class_path": f"{__name__}.nothing"}, "nothing' cannot be imported"),
         ({"class_path": "no_such_module.brevity"}, "cannot be imported: No module"),
         ({"class_path": f"{__name__}.WRONG"}, "neither a function nor a class of callables"),
