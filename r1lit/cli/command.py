@@ -23,7 +23,7 @@ from lightning.fabric.plugins.environments import (
     SLURMEnvironment,
     TorchElasticEnvironment,
 )
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
@@ -45,7 +45,7 @@ from r1lit.device import backend
 from r1lit.errors import check_at_least, message_of
 from r1lit.files import absent
 from r1lit.modules.memory_plan import print_memory_plan
-from r1lit.protocols import HasPolicyConfig
+from r1lit.protocols import HasPolicyConfig, WritesResponses
 from r1lit.refused import CONFIGURATION, Refused, load_classes, null_group
 from r1lit.sigterm import calling_on_sigterm, end_after
 
@@ -232,6 +232,19 @@ class R1CLI(LightningCLI):
             if isinstance(callback, StartChecks) and policy is not None:
                 callback.plan = partial(print_memory_plan, config, policy, self.trainer)
 
+    def before_validate(self) -> None:
+        """Refuse an evaluation of nothing."""
+        check_limit("limit_val_batches", self.trainer.limit_val_batches)
+
+    def before_test(self) -> None:
+        """Refuse an evaluation of nothing."""
+        check_limit("limit_test_batches", self.trainer.limit_test_batches)
+
+    def before_predict(self) -> None:
+        """Refuse a prediction whose responses nothing keeps."""
+        check_limit("limit_predict_batches", self.trainer.limit_predict_batches)
+        check_kept(self.trainer, self.model)
+
     def _run_subcommand(self, subcommand: str) -> None:
         """Run the subcommand; a disk error without a file, as a logger's, gets the run folder."""
         gc.enable()
@@ -413,6 +426,36 @@ def check_ranks(trainer: Any) -> None:
             f"{ranks}, but trainer.strategy has data_parallel_size: {sharded} and"
             f" tensor_parallel_size: {split}; {num_ranks} and 1 would be right"
         )
+
+
+def check_limit(key: str, value: float | None) -> None:
+    """Check that an evaluation has batches.
+
+    Raises:
+        ValueError: if the limit is 0, as in configurations of a fit without validation.
+    """
+    if value == 0:
+        raise ValueError(f"trainer.{key}: 0 evaluates nothing; --trainer.{key} 1.0 takes all")
+
+
+def check_kept(trainer: Trainer, model: LightningModule) -> None:
+    """Check that the module, or a callback of the user's, keeps the responses of a prediction.
+
+    Raises:
+        ValueError: naming the module that does.
+    """
+    if isinstance(model, WritesResponses):
+        return
+    for kind in map(type, trainer.callbacks):  # type: ignore[attr-defined]
+        if kind.__module__.startswith(("lightning.", "r1lit.")):
+            continue
+        for hook in ("on_predict_batch_end", "on_predict_epoch_end", "on_predict_end"):
+            if getattr(kind, hook) is not getattr(Callback, hook):
+                return
+    raise ValueError(
+        f"model: {type(model).__name__} keeps no responses in r1lit predict;"
+        " r1lit.modules.EvaluationModule writes them to responses.jsonl"
+    )
 
 
 def check_validation(config: Any) -> None:

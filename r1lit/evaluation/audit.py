@@ -33,7 +33,7 @@ from r1lit.errors import check_at_least
 from r1lit.files import Record, replace_file, replace_json, write_records
 from r1lit.metrics import wilson_interval, with_error
 from r1lit.problems import LETTERS, Problem
-from r1lit.refused import load_classes
+from r1lit.refused import instantiated
 from r1lit.seeding import generator
 from r1lit.verifiers import Grader, Verifier, check_gold_answers
 from r1lit.verifiers.choice import right_choice
@@ -346,8 +346,9 @@ def main(args: Sequence[str] | None = None) -> Record:
 
     from r1lit.data import ProblemSource
 
-    load_classes()
-    parser = ArgumentParser(prog="r1lit audit-verifier", description=as_help(__doc__))
+    parser = ArgumentParser(
+        prog="r1lit audit-verifier", description=as_help(__doc__), exit_on_error=False
+    )
     parser.add_argument("-c", "--config", action="config", help="these keys, as YAML")
     parser.add_argument("--problems", type=ProblemSource, required=True, help="whose answers")
     parser.add_argument("--verifier", type=Verifier | None, default=None,
@@ -355,7 +356,7 @@ def main(args: Sequence[str] | None = None) -> Record:
     parser.add_argument("--run", type=Path, required=True, help="the folder that is written to")
     parser.add_argument("--num_problems", type=int, default=500, help="at most, evenly spaced")
     parser.add_argument("--seed", type=int, default=0, help="of changed digits and letters")
-    made: Any = parser.instantiate_classes(parser.parse_args(args))
+    made: Any = instantiated(parser, args)
     check_at_least("num_problems", made.num_problems, 2)
     problems = made.problems.problems()
     problems = problems[:: max(1, -(-len(problems) // made.num_problems))]

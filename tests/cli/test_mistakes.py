@@ -229,7 +229,7 @@ MISTAKES: dict[str, Mistake] = {
     "weights as a checkpoint": said("--ckpt_path", str(ROOT / "models/mini"), words=("ckpt_path", "models/mini", "set model.policy to it")),
     "logger whose package is not there": said("--trainer.logger", f"{LIGHTNING}loggers.CometLogger", words=("CometLogger", "comet-ml", "pip install")),
     "configuration without -c": said("my.yaml", words=("my.yaml", "-c my.yaml")),
-    "reward that takes nothing": Mistake(model(rewards=["cli.test_mistakes.takes_nothing"]), ("model.rewards", "cli.test_mistakes.takes_nothing", "called with the responses")),
+    "reward that takes nothing": Mistake(model(rewards=["cli.test_mistakes.takes_nothing"]), ("model.rewards", "cli.test_mistakes.takes_nothing", "called with a list of responses")),
     "reward that is a text": Mistake(model(rewards=["cli.test_mistakes.LIGHTNING"]), ("model.rewards", "cli.test_mistakes.LIGHTNING", "neither a function nor a class")),
     "run that cannot be made": said("--run", "/proc/x/y", words=("run: /proc/x/y cannot be made",)),
     "file of data in another folder": Mistake(table(path="my/sums.jsonl"), ("path: there is no file 'my/sums.jsonl'", "{cwd}")),
@@ -245,11 +245,13 @@ MISTAKES: dict[str, Mistake] = {
     "key of an older version": Mistake(model(rows_per_update=8), ("model.rows_per_update", "GRPOModule has no such key")),
     "refresh without reference": Mistake(callback("ReferenceRefresh", every_n_iterations=0), ("every_n_iterations", "0", "at least 1")),
     "test without problems": Mistake(data(test=None), ("test", "data.test", "null"), base="test"),
+    "prediction that nothing keeps": said(words=("model", "GRPOModule", "EvaluationModule", "responses.jsonl"), base="fit as predict"),
+    "validation of nothing": said("--trainer.limit_val_batches", "0", words=("trainer.limit_val_batches", "0", "1.0"), base="fit as validate"),
     "fit of an evaluation": said(words=("model", "EvaluationModule", "test and predict"), base="test as fit"),
     "test of a training module": said(words=("data.test",), base="fit as test"),
     "no samples": Mistake(data(evaluation={"num_samples": 0}), ("num_samples", "0"), base="test"),
     "unknown meta": Mistake(model(by=["levl"]), ("by", "levl", "meta"), base="test"),
-    "validate without problems": Mistake(data(validation=None), ("validate", "data.validation"), base="fit as validate"),
+    "validate without problems": Mistake(data(validation=None), ("validate", "data.validation"), ("--trainer.limit_val_batches", "1.0"), base="fit as validate"),
     "a key of another engine": Mistake(model(engine={"class_path": "r1lit.rollout.ServerEngine", "init_args": {"max_rows": None}}), ("engine.max_rows", "ServerEngine", "concurrency"), base="test"),
 }  # fmt: skip
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from metrics_page import MEASURED
 from safetensors.torch import load_file
 from tiny import callbacks, data, grpo_config, metrics, model
 
+from r1lit.batches import Rollout
 from r1lit.cli import main
 from r1lit.objectives import Objective
 from r1lit.policy import Policy
@@ -52,10 +55,21 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "policy" / "model.safetensors")
 
 
+class Kept(Callback):
+    """Keeps the rollouts of a prediction."""
+
+    rollouts: ClassVar[list[Rollout]] = []
+
+    def on_predict_batch_end(self, trainer: Any, module: Any, outputs: Rollout, *_: Any) -> None:
+        self.rollouts.append(outputs)
+
+
 @pytest.mark.long
-def test_predict_returns_rollouts(policy: Path, tmp_path: Path) -> None:
-    config = grpo_config(tmp_path / "run", policy, {"trainer": {"callbacks": []}})
+def test_predict_gives_rollouts_to_callbacks(policy: Path, tmp_path: Path) -> None:
+    kept = {"trainer": {"callbacks": [{"class_path": f"{__name__}.Kept"}]}}
+    config = grpo_config(tmp_path / "run", policy, kept)
     main(["predict", "-c", str(config), "--trainer.logger", "false"])
+    assert all(isinstance(rollout, Rollout) for rollout in Kept.rollouts) and Kept.rollouts
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 import torch
@@ -201,7 +201,7 @@ def test_class_path_alone_a_class_and_a_name():
 class AsyncLengths:
     """Asks for all responses at once; the connections of a client belong to one loop."""
 
-    loops: set[int] = set()
+    loops: ClassVar[set[int]] = set()
 
     async def __call__(self, responses: Sequence[Response]) -> list[float]:
         self.loops.add(id(asyncio.get_running_loop()))
