@@ -30,6 +30,7 @@ from r1lit.text.prompts import (
     Conversation,
     answer_text,
     encode_prompts,
+    hides_tools,
     literal_question,
     prompt_text,
     render_prompt,
@@ -378,6 +379,9 @@ def pack_rows(
                  if (text.chat or text.asked) and not text.special_tokens_in_questions]  # fmt: skip
     switch = "special_tokens_in_questions of their source"
     warn_of_special_tokens(tokenizer, questions, "data.documents", switch)
+    given = next((text.before for text in texts if text.before and text.before.tools), None)
+    if given is not None and hides_tools(tokenizer, given):
+        rank_zero_warn("data.documents: the chat template shows nothing of the rows' tools")
     documents = encode_documents(tokenizer, texts, show_progress)
     num_truncated = 0
     if too_long == "truncate":

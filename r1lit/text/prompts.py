@@ -283,7 +283,7 @@ def answer_text(tokenizer: PreTrainedTokenizerBase, before: Conversation, answer
     not go on from its own prompt, it is the turn's content as it stands.
 
     Raises:
-        ValueError: if that would be empty.
+        ValueError: if that would be empty, or the template leaves a tool call of the turn out.
     """
     prompt = prompt_text(tokenizer, CHAT, before)
     whole = _in_chat_template(tokenizer, before.and_then(answer), add_generation_prompt=False)
@@ -292,11 +292,26 @@ def answer_text(tokenizer: PreTrainedTokenizerBase, before: Conversation, answer
     if isinstance(end, str) and end in added:
         added = added[: added.rindex(end) + len(end)]
     content = answer.get("content") or ""
+    for call in answer.get("tool_calls") or ():
+        name = str((call.get("function") or call).get("name"))
+        if name not in added.replace(content.strip(), "", 1):
+            raise ValueError(
+                f"template: the chat template leaves out the call of {name!r} in an assistant's"
+                " tool_calls; write the call into its content, or give the tokenizer a chat"
+                " template that shows it"
+            )
     if added and content.strip() in added:
         return added
     if not content:
         raise ValueError("template: the chat template shows nothing of an assistant turn")
     return content
+
+
+def hides_tools(tokenizer: PreTrainedTokenizerBase, conversation: Conversation) -> bool:
+    """Return whether the chat template shows nothing of a conversation's tools."""
+    without = Conversation.of(conversation.messages)
+    shown = prompt_text(tokenizer, CHAT, conversation)
+    return bool(conversation.tools) and shown == prompt_text(tokenizer, CHAT, without)
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:

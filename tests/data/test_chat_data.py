@@ -11,7 +11,7 @@ from tiny import data, grpo_config, merge
 
 from r1lit.cli import main
 from r1lit.data import PromptOptions, TableDocuments, TablePairs, TableProblems
-from r1lit.data.packing import encode_documents, encode_questions
+from r1lit.data.packing import encode_documents, encode_questions, pack_rows
 from r1lit.text.prompts import Conversation, question_of
 from r1lit.text.scored_text import encode_scored
 
@@ -68,6 +68,32 @@ def test_every_assistant_turn_of_a_conversation_is_trained_on(tmp_path, chat):
         (second, "<think>two</think>2<eos>"),
         (third, "Yes<eos>"),
     ]
+
+
+PLAIN = CHATML.replace("call {{ m.tool_calls[0].function.name }}", "{{ m.content or '' }}").replace(
+    "[tools {{ tools | length }}]", ""
+)
+"""Shows neither tools nor calls, as templates of models that were not made for tools."""
+
+
+@pytest.mark.parametrize("content", [None, "", "I add."])
+def test_a_call_that_the_template_leaves_out_is_refused(tmp_path, chat, content):
+    chat.chat_template = PLAIN
+    messages = [ASK, {**CALL, "content": content}, TOOL, ANSWER]
+    documents = TableDocuments(table(tmp_path, {"messages": messages})).documents()
+    with pytest.raises(ValueError, match="leaves out the call of 'add' in an assistant's tool_cal"):
+        encode_documents(chat, documents)
+
+
+@pytest.mark.parametrize(("template", "warns"), [(PLAIN, True), (CHATML, False)])
+def test_tools_that_the_template_does_not_show_are_told(tmp_path, chat, template, warns, recwarn):
+    chat.chat_template = template
+    row = {"messages": [ASK, ANSWER], "tools": [{"name": "add"}]}
+    pack_rows(
+        TableDocuments(table(tmp_path, row)).documents(), chat, max_seq_len=256, too_long="error",
+        context=None, shuffle_seed=None, show_progress=False,
+    )  # fmt: skip
+    assert any("nothing of the rows' tools" in str(w.message) for w in recwarn) is warns
 
 
 def test_thinking_that_a_template_leaves_out_later_is_trained_on_all_the_same(tmp_path, chat):
