@@ -14,7 +14,7 @@ from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin
 
 from r1lit.console import root_fault
-from r1lit.errors import hint, import_path
+from r1lit.errors import did_you_mean, hint, import_path
 from r1lit.moved_keys import moved, moved_class
 
 if TYPE_CHECKING:
@@ -256,6 +256,9 @@ class Refused:
                 f"{where}: no class is given, and its keys are those of one; --{where} NAME gives"
                 f" one{hint('', names)}"
             )
+        for key in value.keys() - {"class_path", "init_args", "dict_kwargs"}:
+            right = did_you_mean(key, ["init_args"]) or "; keys of the class stand under init_args"
+            raise ValueError(f"{where}: {key!r} is no key beside class_path{right}")
         found, arguments = _found(where, path, bases), value.get("init_args") or {}
         is_class = inspect.isclass(found)
         owner = found.__name__ if is_class else path

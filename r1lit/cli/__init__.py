@@ -104,7 +104,8 @@ def main(args: Sequence[str] | None = None) -> R1CLI:
         commands = ", ".join((*SUBCOMMANDS, *OTHERS, "--version"))
         own = OTHER_WORDS.get(given[0], given[0])
         meant = f"; did you mean {own}?" if own in SUBCOMMANDS else did_you_mean(own, SUBCOMMANDS)
-        raise ValueError(f"{given[0]!r} is no command{meant}; there are {commands}")
+        known = meant or f"; there are {commands}"
+        raise ValueError(f"{given[0]!r} is no command{known}")
     flag = next((arg for arg in given if arg in PLANS), None)
     if flag is not None:
         show_plan(given, flag)

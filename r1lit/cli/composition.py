@@ -207,7 +207,7 @@ def parse(source: str) -> Config:
         instead = f"; r1lit ships {own}" if own.removeprefix(SHIPPED) in _shipped() else ""
         why = f"{error.strerror}{looked_in(path)}"
         raise ValueError(f"config: {source} cannot be read ({why}){instead}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"config: {name} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict | None):
         raise ValueError(f"config: {name} holds {type(config).__name__}, not keys with values")

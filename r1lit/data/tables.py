@@ -38,11 +38,14 @@ def read_rows(path: str, name: str | None = None, split: str = "train") -> list[
     ``path`` is a local file if it ends like one of ``SUFFIXES``, such a file of a data set on the
     Hub if it begins with ``hf://datasets/<owner>/<name>/``, and otherwise what
     ``datasets.load_dataset`` takes: a name on the Hub or a folder, with its ``name`` and ``split``.
+    A folder that ``save_to_disk`` wrote is one too.
 
     Raises:
         ValueError: if there is no such table, or if it cannot be read.
     """
     file = _downloaded(path) if path.startswith(HUB) else Path(path).expanduser()
+    if (file / "state.json").is_file() or (file / "dataset_dict.json").is_file():
+        return _read_saved(file, split)
     if not file.name.endswith(SUFFIXES):
         return _read_data_set(path, name, split)
     if not file.is_file():
@@ -128,6 +131,22 @@ def _read_parquet(file: Path) -> list[Row]:
         raise ValueError(f"path: {file} is not a Parquet file: {error}") from error
 
 
+def _read_saved(folder: Path, split: str) -> list[Row]:
+    """Return the rows of a data set, or of a split of several, that ``save_to_disk`` wrote."""
+    import datasets
+
+    try:
+        found = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"path: {folder} is not a whole data set of save_to_disk: {error}"
+        ) from error
+    splits = found if isinstance(found, dict) else {str(found.split or "train"): found}
+    if split not in splits:
+        raise ValueError(f"split: {folder} has no split {split!r}; there are {', '.join(splits)}")
+    return splits[split].to_list()
+
+
 def _read_data_set(path: str, name: str | None, split: str) -> list[Row]:
     import datasets
     from datasets.exceptions import DatasetGenerationError
@@ -146,8 +165,8 @@ class Table:
     """The part of a table that a source reads: ``limit`` rows after the first ``skip``.
 
     Args:
-        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
-            Hugging Face data set.
+        path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, a folder of
+            ``save_to_disk``, or the name of a Hugging Face data set.
         name: the configuration of that data set.
         split: its split.
         skip: rows left out at the beginning.

@@ -122,7 +122,8 @@ def said(*args: str, words: tuple[str, ...], base: str = "fit") -> Mistake:
 MISTAKES: dict[str, Mistake] = {
     "no model": said("fit", words=("model", "-c r1lit:mini"), base="none"),
     "a key without a class": said("fit", "--model.policy", "x", words=("model", "no class", "policy", "-c r1lit:mini"), base="none"),
-    "no command": said("train", "-c", "x.yaml", words=("'train' is no command; did you mean fit?", "predict"), base="none"),
+    "weights as a config": said("fit", "-c", "weights.safetensors", words=("config", "weights.safetensors", "is not YAML"), base="none"),
+    "no command": said("train", "-c", "x.yaml", words=("'train' is no command; did you mean fit?",), base="none"),
     "a slip in a command": said("validat", "-c", "x.yaml", words=("did you mean validate?",), base="none"),
     "a slip in another program's key": said("--model.lerning_rate", "1e-5", words=("model.lerning_rate: GRPOModule has no such key; did you mean model.optimizer.init_args.lr?",)),
     "another program's key": said("--learning_rate", "1e-5", words=("learning_rate: there is no such key; did you mean model.optimizer.init_args.lr?",)),
@@ -204,6 +205,9 @@ MISTAKES: dict[str, Mistake] = {
     "rewards of one name": Mistake(model(rewards=[{"class_path": "r1lit.rewards.Accuracy"}] * 2), ("rewards", "accuracy", "two")),
     "weight without end": Mistake(reward("r1lit.rewards.Accuracy", weight=float("inf")), ("weight", "inf", "accuracy")),
     "one key of a list's entry": said("--model.steps.min_std", "0.45", words=("model.steps", "min_std", "give it whole, as --model.steps '[")),
+    "a key beside class_path": Mistake(model(rewards=[{"class_path": "r1lit.rewards.Format", "weight": 3}]), ("model.rewards", "'weight'", "under init_args")),
+    "a key beside a function": Mistake(model(rewards=[{"class_path": "cli.test_mistakes.brevity", "limit": 3}]), ("model.rewards", "'limit'", "under init_args")),
+    "misspelt init_args": Mistake(model(objective={"class_path": "r1lit.objectives.GRPO", "init_arg": {"beta": 0.1}}), ("model.objective", "'init_arg'", "did you mean init_args?")),
     "a reward's unknown key": Mistake(reward("r1lit.rewards.Accuracy", wight=1.0), ("rewards.wight", "weight?")),
     "a reward that crashes": Mistake(reward("cli.test_mistakes.Broken"), ("reward function 'broken'", "ZeroDivisionError", "test_mistakes.py")),
     "a misspelt reward function": said("--model.rewards+", "cli.test_mistakes.brevty", words=("model.rewards", "brevty", "did you mean brevity?")),
@@ -267,6 +271,7 @@ def command(tmp_path: Path, policy: Path):
     paths["empty"].write_text("")
     paths["folder"] = tmp_path
     (tmp_path / "runs").mkdir()
+    (tmp_path / "weights.safetensors").write_bytes(b"\xd0\x00")
     paths["long"] = tmp_path / "long.jsonl"
 
     def make(mistake: Mistake) -> list[str]:

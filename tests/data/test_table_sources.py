@@ -107,6 +107,22 @@ def test_name_and_split_reach_datasets(monkeypatch):
     assert source.source == "gsm8k"
 
 
+def test_folders_of_save_to_disk(tmp_path):
+    made = datasets.Dataset.from_list(ROWS)
+    made.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": made, "test": made.select([2])}).save_to_disk(tmp_path / "two")
+    folders = (("one", "train"), ("two", "train"), ("two", "test"))
+    sources = [TableProblems(str(tmp_path / name), split=split) for name, split in folders]
+    asked = [[problem.question for problem in source.problems()] for source in sources]
+    every = [row["question"] for row in ROWS]
+    assert asked == [every, every, every[2:]]
+    with pytest.raises(ValueError, match="two has no split 'dev'; there are train, test"):
+        TableProblems(str(tmp_path / "two"), split="dev").problems()
+    (tmp_path / "one" / "state.json").write_text("{}")
+    with pytest.raises(ValueError, match="one is not a whole data set of save_to_disk"):
+        TableProblems(str(tmp_path / "one")).problems()
+
+
 def test_columns_uid_meta_skip_and_limit(tmp_path):
     rows = [{"q": f"q{i}", "gold": f"{i}", "id": i, "level": 5 - i} for i in range(5)]
     path = write(tmp_path / "a.parquet", rows)
