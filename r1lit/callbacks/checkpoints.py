@@ -312,8 +312,8 @@ def refuse_full_disk(trainer: pl.Trainer, folder: Path) -> None:
     size, free = checkpoint_size(trainer), shutil.disk_usage(folder).free
     if size > free:
         raise ValueError(
-            f"dirpath: {folder} has {free / 1e9:.2f} GB free and a checkpoint takes some"
-            f" {size / 1e9:.2f} GB; make room, or name another folder by --run"
+            f"dirpath: {folder} has {free / 1e6:,.0f} MB free and a checkpoint takes some"
+            f" {size / 1e6:,.0f} MB; make room, or name another folder by --run"
         )
 
 

@@ -69,6 +69,7 @@ class StartChecks(Callback):
         if not problems:
             return
         warn_of_same_prompts(problems, data.prompt_ids["train"])
+        warn_of_other_answers(problems, data.prompt_ids["train"])
         if isinstance(data, HasEnvironments):
             warn_of_environments(problems, data)
         if isinstance(pl_module, HasRewards):
@@ -115,6 +116,26 @@ def warn_of_same_prompts(problems: Sequence[Problem], prompts: Sequence[tuple[in
                 f" prompt{'s' * (len(counts) > 1)} under {len(own)} names; {count} of them ask"
                 f" {' '.join(question.split())[:60]!r}"
             )
+
+
+def warn_of_other_answers(problems: Sequence[Problem], prompts: Sequence[tuple[int, ...]]) -> None:
+    """Warn if one prompt stands with different gold answers: what is right once is wrong then."""
+    first: dict[tuple[int, ...], Problem] = {}
+    clashes: dict[tuple[int, ...], Problem] = {}
+    for problem, prompt in zip(problems, prompts, strict=True):
+        if problem.environment or problem.verifier == "none":
+            continue
+        before = first.setdefault(prompt, problem)
+        is_same = (before.verifier, before.meta) == (problem.verifier, problem.meta)
+        if is_same and before.answer != problem.answer:
+            clashes.setdefault(prompt, problem)
+    if clashes:
+        prompt, problem = next(iter(clashes.items()))
+        rank_zero_warn(
+            f"data.train: {len(clashes)} of {len(first)} prompts have different gold answers:"
+            f" {first[prompt].uid!r} has {first[prompt].answer[:40]!r}, and {problem.uid!r}, of the"
+            f" same prompt, {problem.answer[:40]!r}"
+        )
 
 
 def warn_of_environments(problems: Sequence[Problem], data: HasEnvironments) -> None:

@@ -85,14 +85,15 @@ def refuse_longer(
     """Check that no prompt has more than ``limit`` tokens.
 
     Raises:
-        ValueError: saying how many have, and how long the longest is.
+        ValueError: saying how many have, how long the longest is, and which one it is.
     """
     lengths = [len(prompt) for prompt in prompts]
     num_longer = sum(length > limit for length in lengths)
     if num_longer:
         raise ValueError(
             f"data.{split}: {num_longer} of {len(prompts)} prompts are longer than {limit} tokens"
-            f" ({limit_name}); the longest has {max(lengths)}"
+            f" ({limit_name}); the longest, of problem {lengths.index(max(lengths)) + 1}, has"
+            f" {max(lengths)}; shorten them, or leave them out of the data"
         )
 
 

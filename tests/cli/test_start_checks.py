@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from tiny import data, model
 
-from r1lit.callbacks.start_checks import warn_of_cut_episodes
+from r1lit.callbacks.start_checks import warn_of_cut_episodes, warn_of_other_answers
 from r1lit.problems import Problem, Response, Transcript, Verdict
 
 NOVAL = {"trainer": {"limit_val_batches": 0, "val_check_interval": 1}}
@@ -114,6 +115,25 @@ def test_one_question_under_many_names(fit, tmp_path: Path):
     said = said_by(fit, data(train=[table(tmp_path, rows)]))
     assert "the 6 problems of 'rows' have 1 different prompt under 6 names" in said
     assert "6 of them ask 'What is 2 plus 2?'" in said
+
+
+def made(uid: str, answer: str, **meta: Any) -> Problem:
+    return Problem(uid=uid, question="1 + 1?", answer=answer, source="sums", meta=meta)
+
+
+@pytest.mark.parametrize(
+    ("problems", "says"),
+    [
+        ([made("a", "2"), made("b", "3")], "1 of 1 prompts .* 'a' has '2', and 'b', .*, '3'$"),
+        ([made("a", "2"), made("b", "2")], ""),
+        ([made("a", "2", seed=1), made("b", "3", seed=2)], ""),
+    ],
+)
+def test_one_prompt_with_two_gold_answers(problems: list[Problem], says: str):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_other_answers(problems, [(1, 2)] * len(problems))
+    assert [bool(re.search(says, str(w.message))) for w in caught] == [True] * bool(says)
 
 
 def test_different_questions_are_not_named(fit):

@@ -254,7 +254,7 @@ def test_a_reserve_may_be_0_and_not_less():
             {"train": [numbered(12)], "prompts": PromptOptions(template="plain", max_tokens=10)},
             "fit",
             r"^data.train: 2 of 12 prompts are longer than 10 tokens \(data.prompts.max_tokens\);"
-            r" the longest has 11$",
+            r" the longest, of problem 11, has 11; shorten them, or leave them out of the data$",
         ),
         (
             {"train": [numbered(12)], "prompts": PromptOptions(template="plain")},
