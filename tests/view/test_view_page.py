@@ -8,9 +8,11 @@ import json
 import math
 import re
 
+import matplotlib
 import pytest
+from tiny import ROOT
 
-from r1lit.files import append_records, read_records
+from r1lit.files import append_records, read_records, write_records
 from r1lit.view import page
 from r1lit.view.page import write_page
 
@@ -165,3 +167,20 @@ def test_the_command_names_the_page(tmp_path, monkeypatch, capsys):
         cli.run()
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("r1lit view: error: run: there is no folder")
+
+
+def test_the_notebook_lines_of_the_page_read_two_runs(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "VIEWING.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    for name in ("aha", "dapo"):
+        run = tmp_path / "runs" / name
+        rows = [record(n, answer="007") for n in range(90)]
+        numbers = [{"iteration": i, "train/reward/accuracy": i / 3} for i in range(3)]
+        write_records(run / "responses.jsonl", rows)
+        write_records(run / "metrics.jsonl", numbers)
+    names: dict = {}
+    matplotlib.use("Agg")
+    exec(code, names)
+    assert names["both"].shape == (3, 2) and list(names["both"]) == ["runs/aha", "runs/dapo"]
+    assert len(names["every"]) == 180 and set(names["every"]["answer"]) == {"007"}
+    assert names["every"]["reward/accuracy"].max() == pytest.approx(89 / 3)
