@@ -388,9 +388,12 @@ def _found(where: str, path: str, bases: Iterable[Any]) -> Any:
             f"{where}: {path!r} cannot be imported, there is no module {missing!r}; {how}"
         ) from error
     if not hasattr(holder, name):
-        takes = (inspect.isclass, *[inspect.isfunction for b in bases if hasattr(b, "from_spec")])
-        made = vars(holder).items()
-        names = [n for n, x in made if any(is_one(x) for is_one in takes) and n[:1] != "_"]
+        takes_functions = any(hasattr(base, "from_spec") for base in bases)
+        names = [
+            n
+            for n, x in vars(holder).items()
+            if n[:1] != "_" and (inspect.isclass(x) or (takes_functions and inspect.isfunction(x)))
+        ]
         right = hint(name, getattr(holder, "__all__", names))
         raise ValueError(f"{where}: {path} does not exist{right}")
     return getattr(holder, name)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+import sys
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import Any
 
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
 from r1lit.user_code import awaited, user_code
+
+SLOW_S = 30.0
+"""Seconds after which a reward function is named that has not returned."""
+_NAMED: set[str] = set()
 
 
 def score(
@@ -39,11 +46,34 @@ def score(
     for function in rewarding:
         name = function.name
         waits = iteration is not None and iteration < function.from_iteration
-        with user_code(f"reward function {name!r}", function):
+        with user_code(f"reward function {name!r}", function), naming_the_slow(name):
             values = [0.0] * len(responses) if waits else awaited(function(responses), "rewards")
         rewards[name] = _checked(name, values, len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
     return rewards, total
+
+
+@contextmanager
+def naming_the_slow(name: str) -> Iterator[None]:
+    """Say once of a reward function that it is what a run waits for, while it runs."""
+
+    def say() -> None:
+        if name not in _NAMED:
+            _NAMED.add(name)
+            print(
+                f"reward function {name!r} has not returned after {SLOW_S:.0f} s, and the run waits"
+                " for it",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    timer = threading.Timer(SLOW_S, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def check_rewards(functions: Sequence[RewardFunction]) -> None:

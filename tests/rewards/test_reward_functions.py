@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, get_args
 
@@ -12,6 +13,7 @@ import torch
 import yaml
 from jsonargparse import ArgumentParser
 
+import r1lit.rewards.total
 from r1lit.batches import Problem, Response, Status, Verdict
 from r1lit.rewards import (
     Accuracy,
@@ -220,6 +222,18 @@ def test_an_async_reward_is_awaited_also_beside_a_notebook_s_loop():
 
     assert score([AsyncLengths()], ROWS)[0] == asyncio.run(cell()) == {"AsyncLengths": plain}
     assert len(AsyncLengths.loops) == 1
+
+
+def slow(responses: Sequence[Response]) -> list[float]:
+    time.sleep(0.2)
+    return [0.0 for _ in responses]
+
+
+def test_a_slow_reward_is_named_while_the_run_waits_and_once(monkeypatch, capsys):
+    monkeypatch.setattr(r1lit.rewards.total, "SLOW_S", 0.01)
+    for _ in range(2):
+        score([slow], ROWS)
+    assert capsys.readouterr().err.count("reward function 'slow' has not returned after 0 s") == 1
 
 
 async def crashing(responses: Sequence[Response]) -> list[float]:
