@@ -20,10 +20,17 @@ from typing import Any
 
 from experiments.launch import command_line, reported
 from experiments.r1.stages import BASE, STAGES
-from experiments.tables import as_markdown, means_by_problem, with_interval
+from experiments.tables import (
+    OVER_SEEDS,
+    RULE,
+    as_markdown,
+    means_by_problem,
+    seed_cells,
+    with_interval,
+)
 from r1lit.files import read_records, replace_file
 from r1lit.metrics import mean
-from r1lit.metrics.seeds import holm, paired_shift
+from r1lit.metrics.seeds import Shift, holm, paired_shift
 
 MEASURES = ("helpfulness_true", "safety")
 """Eval metrics that grade a request; a response without any is graded by its status."""
@@ -99,41 +106,71 @@ def means_of(stages: dict[str, list[Values]]) -> dict[str, list[float]]:
     }
 
 
+def shifts_of(stages: dict[str, list[Values]]) -> dict[tuple[str, str, str], Shift]:
+    """Return the change of each family by stage before, stage after and family.
+
+    The stages are neighbours, or the first and the last. Families of too few problems for an
+    interval are left out.
+    """
+    names, num_runs = list(stages), len(next(iter(stages.values())))
+    found = {}
+    for old, new in dict.fromkeys([*pairwise(names), (names[0], names[-1])]):
+        for family in means_of(stages):
+            own = changes(stages[old], stages[new], family)
+            if len(own) > 1 and (num_runs > 1 or len(own) >= FEWEST):
+                found[old, new, family] = paired_shift(own)
+    return found
+
+
+def of_one_run(shifts: dict[tuple[str, str, str], Shift]) -> str:
+    """Return a line for each step: the families whose interval over problems excludes 0."""
+    corrected = dict(zip(shifts, holm([shift.p_value for shift in shifts.values()]), strict=True))
+    told: dict[tuple[str, str], list[str]] = {}
+    for (old, new, family), shift in shifts.items():
+        own = told.setdefault((old, new), [])
+        if shift.low <= 0 <= shift.high:
+            continue
+        verb = "gains" if shift.mean > 0 else "loses"
+        text = f"{verb} {family} {with_interval(shift, '+.2f')}"
+        own.append(f"**{text}**" if corrected[old, new, family] < 0.05 else text)
+    lines = [f"- {old} → {new}: {'; '.join(own) or 'none'}" for (old, new), own in told.items()]
+    return "\n".join(
+        [
+            f"Changes whose 95 % interval (over problems of one run, {FEWEST} or more) excludes 0,"
+            f" of {len(shifts)} changes; bold: clear after Holm's correction for all of them:",
+            "",
+            *lines,
+        ]
+    )
+
+
+def of_runs(shifts: dict[tuple[str, str, str], Shift]) -> str:
+    """Return the table of the changes whose interval over runs excludes 0."""
+    cells = seed_cells(list(shifts.values()), ".2f")
+    rows = [
+        [f"{old} → {new}", family, *own]
+        for ((old, new, family), shift), own in zip(shifts.items(), cells, strict=True)
+        if not shift.low <= 0 <= shift.high
+    ]
+    clear = sum(p < 0.05 for p in holm([shift.p_value for shift in shifts.values()]))
+    said = (
+        f"Changes whose 95 % interval excludes 0, {len(rows)} of {len(shifts)} changes. Holm's"
+        f" correction is for all {len(shifts)}; by it {clear} are clear."
+    )
+    table = as_markdown(["step", "family", *OVER_SEEDS], rows, num_text=2)
+    return f"{said}\n\n{table}\n\n{RULE}"
+
+
 def as_page(stages: dict[str, list[Values]]) -> str:
     """Return the table of families by stages, and the losses and gains of each stage."""
     names = list(stages)
-    means = means_of(stages)
     rows = [
         [family, str(len(stages[names[0]][0][family])), *(f"{value:.2f}" for value in own)]
-        for family, own in means.items()
+        for family, own in means_of(stages).items()
     ]
-    num_runs = len(stages[names[0]])
-    over = f"{num_runs} runs" if num_runs > 1 else f"problems of one run, {FEWEST} or more"
-    lines = [as_markdown(["family", "problems", *names], rows), ""]
-    steps = list(dict.fromkeys([*pairwise(names), (names[0], names[-1])]))
-    shifts = {}
-    for step in steps:
-        for family in means:
-            own = changes(stages[step[0]], stages[step[1]], family)
-            if len(own) > 1 and (num_runs > 1 or len(own) >= FEWEST):
-                shifts[step, family] = paired_shift(own)
-    corrected = dict(zip(shifts, holm([shift.p_value for shift in shifts.values()]), strict=True))
-    lines.append(
-        f"Changes whose 95 % interval (over {over}) excludes 0, of {len(shifts)} changes; bold:"
-        " clear after Holm's correction for all of them:"
-    )
-    lines.append("")
-    for old, new in steps:
-        told = []
-        for family in means:
-            shift = shifts.get(((old, new), family))
-            if shift is None or shift.low <= 0 <= shift.high:
-                continue
-            verb = "gains" if shift.mean > 0 else "loses"
-            text = f"{verb} {family} {with_interval(shift, '+.2f')}"
-            told.append(f"**{text}**" if corrected[(old, new), family] < 0.05 else text)
-        lines.append(f"- {old} → {new}: {'; '.join(told) or 'none'}")
-    return "\n".join(lines) + "\n"
+    shifts = shifts_of(stages)
+    told = of_runs(shifts) if len(stages[names[0]]) > 1 else of_one_run(shifts)
+    return f"{as_markdown(['family', 'problems', *names], rows)}\n\n{told}\n"
 
 
 @reported("forgetting")

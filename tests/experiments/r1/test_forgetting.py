@@ -71,5 +71,5 @@ def test_the_study_reports_the_seeds_that_came_furthest(tmp_path):
     assert len(records) == 10 and records[0]["values"] == {"fact-en-0": 0.9, "fact-en-1": 0.7}
     page, figure = report(records)
     assert page.startswith("seeds 0, 1, to stage zero;") and "| fact | 2 | 0.80 | 0.39 |" in page
-    assert "loses fact -0.41" in page and "word" not in page.partition("Changes")[2]
+    assert "| base → zero | fact | -0.41 (" in page and "word" not in page.partition("Changes")[2]
     assert figure.axes[0].get_title(loc="left") == "What each stage keeps, by family"
