@@ -7,16 +7,19 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 from jsonschema import Draft202012Validator
 from matplotlib.figure import Figure
 
 from experiments.by_source import evaluated_in
 from experiments.study import Study
-from experiments.tables import Column, ends, group_by, number, table_by
+from experiments.tables import Column, by_seed, ends, group_by, number, seed_table, table_by
 from experiments.tools.figures import draw
 from r1lit.files import Record
 from r1lit.metrics import mean
+from r1lit.metrics.seeds import Shift, shift_over_seeds
 from r1lit.verifiers.structured import answer_text
 from r1lit.worlds.forms import schema_of
 from r1lit.worlds.tools import MOST
@@ -27,15 +30,21 @@ SourceColumn = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A task of the study: its title, and the numbers that its table shows."""
+    """A task of the study: its title, the numbers that its table shows, and those compared."""
 
     title: str
     columns: tuple[SourceColumn, ...]
+    judged: tuple[str, ...]
+    """Headings of the numbers whose changes have intervals."""
+    control: str | None = None
+    """The variant whose change is subtracted from that of the others, for the first of these."""
 
 
 PARTS = {
     "look-up": Part(
         title="Look-up",
+        judged=("right, unknown people", "calls, unknown", "calls, known"),
+        control="random",
         columns=(
             ("right, unknown people", "look-up unknown", "right"),
             ("right, known people", "look-up known", "right"),
@@ -48,6 +57,8 @@ PARTS = {
     ),
     "guess": Part(
         title="Guess",
+        judged=("found", "first guess, distance from the middle"),
+        control="coin",
         columns=(
             ("found", "guess", "right"),
             ("turns", "guess", "turns"),
@@ -57,6 +68,7 @@ PARTS = {
     ),
     "sums": Part(
         title="Sums",
+        judged=("right, to 19", "calls, to 19"),
         columns=(
             ("right, to 199", "sum hard", "right"),
             ("right, to 19", "sum easy", "right"),
@@ -68,6 +80,7 @@ PARTS = {
     ),
     "json": Part(
         title="JSON",
+        judged=("right", "valid"),
         columns=(
             ("right", "json", "right"),
             ("valid", "json", "valid"),
@@ -78,6 +91,8 @@ PARTS = {
     ),
     "roles": Part(
         title="Roles",
+        judged=("turns kept, last", "turns kept, with a claim"),
+        control="random",
         columns=(
             ("role kept in every turn", "role", "right"),
             ("turns kept", "role", "kept"),
@@ -206,6 +221,27 @@ def as_table(part: Part, results: Sequence[Record]) -> str:
     return table_by("variant", results, columns, "variant")
 
 
+def changes_table(part: Part, results: Sequence[Record]) -> str:
+    """Return the changes of what is judged, last less first evaluation, over seeds."""
+    keys = {name: (source, key) for name, source, key in part.columns}
+    groups = group_by("variant", results)
+
+    def change(name: str, run: Record) -> float | None:
+        first, last = (value(run) for value in ends(*keys[name]))
+        return None if first is None or last is None else last - first
+
+    found: list[tuple[list[str], Shift | None]] = []
+    for variant, name in product(groups, part.judged):
+        by = {r["seed"]: c for r in groups[variant] if (c := change(name, r)) is not None}
+        found.append(([variant, name], shift_over_seeds(by, dict.fromkeys(by, 0.0))))
+    if part.control in groups:
+        name = part.judged[0]
+        for variant in (one for one in groups if one != part.control):
+            shift = by_seed(groups[variant], groups[part.control], partial(change, name))
+            found.append(([f"{variant} less {part.control}", name], shift))
+    return seed_table(found, ["change of", "number"], ".2f")
+
+
 def endings(part: Part, results: Sequence[Record]) -> str:
     """Return how episodes ended at the last evaluation, as a sentence a variant."""
     lines = []
@@ -241,6 +277,6 @@ def report(results: Sequence[Record]) -> tuple[str, dict[str, Figure]]:
     text = ["Held out, first → last evaluation; mean ± standard error over seeds."]
     for name, own in parts.items():
         part = PARTS[name]
-        text += [f"**{part.title}**", as_table(part, own), kept_by_turn(part, own)]
-        text += [endings(part, own)]
+        text += [f"**{part.title}**", as_table(part, own), changes_table(part, own)]
+        text += [kept_by_turn(part, own), endings(part, own)]
     return "\n\n".join(filter(None, text)), draw(parts)
