@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from experiments.launch import command_line, reported
@@ -157,6 +158,12 @@ def of_runs(shifts: dict[tuple[str, str, str], Shift]) -> str:
         f"Changes whose 95 % interval excludes 0, {len(rows)} of {len(shifts)} changes. Holm's"
         f" correction is for all {len(shifts)}; by it {clear} are clear."
     )
+    others = sorted(own.detectable() for own in shifts.values() if own.low <= 0 <= own.high)
+    if others:
+        said += (
+            f" Of the others, so many seeds would see one of {others[0]:.2f} to {others[-1]:.2f},"
+            f" in the median {median(others):.2f}."
+        )
     table = as_markdown(["step", "family", *OVER_SEEDS], rows, num_text=2)
     return f"{said}\n\n{table}\n\n{RULE}"
 
