@@ -1,4 +1,4 @@
-"""A user's own code, such as a reward function: its crashes, and its ``async`` functions."""
+"""A user's own code, such as a reward function: crashes, slow calls and ``async`` functions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import os
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -45,6 +46,18 @@ def crash_error(what: str, error: Exception, place: traceback.FrameSummary) -> O
     """Return the error that names what crashed, with which error and where."""
     where = f"{place.filename}, line {place.lineno}"
     return OwnCodeError(f"{what} crashed with {in_one_line(error)} ({where})")
+
+
+@contextmanager
+def warned_if_slow(seconds: float, line: str) -> Iterator[None]:
+    """Warn with ``line`` once what runs within has taken so many seconds, while it still runs."""
+    timer = threading.Timer(seconds, warnings.warn, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def awaited(value: Any, name: str, run: Callable[[AbstractEventLoop], None] | None = None) -> Any:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
-from r1lit.user_code import awaited, user_code
+from r1lit.user_code import awaited, user_code, warned_if_slow
 
 SLOW_S = 30.0
 """Seconds after which a reward function is named that has not returned."""
-_NAMED: set[str] = set()
 
 
 def score(
@@ -46,34 +42,13 @@ def score(
     for function in rewarding:
         name = function.name
         waits = iteration is not None and iteration < function.from_iteration
-        with user_code(f"reward function {name!r}", function), naming_the_slow(name):
+        what = f"reward function {name!r}"
+        slow = f"{what} has not returned after {SLOW_S:g} s, and the run waits for it"
+        with user_code(what, function), warned_if_slow(SLOW_S, slow):
             values = [0.0] * len(responses) if waits else awaited(function(responses), "rewards")
         rewards[name] = _checked(name, values, len(responses))
         total = [t + function.weight * r for t, r in zip(total, rewards[name], strict=True)]
     return rewards, total
-
-
-@contextmanager
-def naming_the_slow(name: str) -> Iterator[None]:
-    """Say once of a reward function that it is what a run waits for, while it runs."""
-
-    def say() -> None:
-        if name not in _NAMED:
-            _NAMED.add(name)
-            print(
-                f"reward function {name!r} has not returned after {SLOW_S:.0f} s, and the run waits"
-                " for it",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    timer = threading.Timer(SLOW_S, say)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def check_rewards(functions: Sequence[RewardFunction]) -> None:

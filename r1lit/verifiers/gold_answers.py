@@ -6,12 +6,10 @@ A wrongly mapped column of gold answers is an error at the start, not rewards of
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Timer
+from collections.abc import Sequence
 
 from r1lit.problems import Problem
+from r1lit.user_code import warned_if_slow
 from r1lit.verifiers.base import Grader
 
 SAMPLE = 8
@@ -45,7 +43,12 @@ def check_gold_answers(grader: Grader, problems: Sequence[Problem], key: str) ->
     for source, own in by_source.items():
         sample = own[:: -(-len(own) // SAMPLE)]
         texts = [f"<answer> {grader.verifier_of(p).gold_text(p)} </answer>" for p in sample]
-        with _named_if_slow(f"{key}: the verifier {sample[0].verifier!r}", len(sample)):
+        slow = (
+            f"{key}: the verifier {sample[0].verifier!r} has not decided about {len(sample)} gold"
+            f" answers in {SLOW_S:g} s; each response will wait for it as long (Ctrl-C ends this;"
+            " docs/TROUBLESHOOTING.md#verifier_timeout)"
+        )
+        with warned_if_slow(SLOW_S, slow):
             verdicts = grader.verdicts(texts, sample)
         fine = [
             verdict.status == "right" and num_words(p.answer) <= grader.verifier_of(p).max_words
@@ -90,22 +93,6 @@ def check_rewarded(grader: Grader, problems: Sequence[Problem], key: str) -> Non
             grader.verifier_of(own[0]).check_training(own)
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from error
-
-
-@contextmanager
-def _named_if_slow(what: str, num_answers: int) -> Iterator[None]:
-    """Warn, while it still decides, of a verifier that needs long for a few gold answers."""
-    line = (
-        f"{what} has not decided about {num_answers} gold answers in {SLOW_S:g} s; each response"
-        " will wait for it as long (Ctrl-C ends this; docs/TROUBLESHOOTING.md#verifier_timeout)"
-    )
-    timer = Timer(SLOW_S, warnings.warn, [line])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def num_words(text: str) -> int:
