@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 
 from experiments.curves import COLORS
 from experiments.study import Study
-from experiments.tables import as_markdown, by_seed, mean_cell, seed_table
+from experiments.tables import as_markdown, mean_cell, seed_table
 from r1lit.callbacks.figures import add_caption, seeds_of, tidy
 from r1lit.files import Record
 from r1lit.metrics import mean, mean_and_error
+from r1lit.metrics.seeds import shift_over_seeds
 
 KINDS = {"requests": "requests", "chain": "chains", "countdown": "Countdown"}
 ARMS = {"oracle": "oracles", "model": "the larger model", "none": "neither"}
@@ -159,27 +160,22 @@ def cost_tables(seeds: Sequence[Record]) -> str:
 
 def compared(seeds: Sequence[Record]) -> str:
     """Return the table of SFT on the larger model's data less the others; nothing of one seed."""
+
+    def scores(arm: str, key: str) -> dict[int, float]:
+        own = {seed["seed"]: seed["evaluations"][arm].get(key) for seed in seeds}
+        return {seed: value for seed, value in own.items() if value is not None}
+
     found = [
-        ([f"{ARMS['model']} less {ARMS[other]}", title], by_seed(*_sides(seeds, other, key), _own))
+        (
+            [f"{ARMS['model']} less {ARMS[other]}", title],
+            shift_over_seeds(scores("model", key), scores(other, key)),
+        )
         for other in ("oracle", "none")
         for key, title in SCORES
     ]
     if any(shift is None for _, shift in found):
         return ""
     return seed_table(found, ["SFT on data judged and refined by", "measure"])
-
-
-def _sides(seeds: Sequence[Record], other: str, key: str) -> tuple[list[Record], list[Record]]:
-    ours, others = (
-        [{"seed": seed["seed"], "value": seed["evaluations"][arm].get(key)} for seed in seeds]
-        for arm in ("model", other)
-    )
-    return ours, others
-
-
-def _own(side: Record) -> float | None:
-    value: float | None = side["value"]
-    return value
 
 
 def draw(seeds: Sequence[Record]) -> Figure:

@@ -114,9 +114,9 @@ def shifts_of(stages: dict[str, list[Values]]) -> dict[tuple[str, str, str], Shi
     interval are left out.
     """
     names, num_runs = list(stages), len(next(iter(stages.values())))
-    found = {}
+    families, found = list(means_of(stages)), {}
     for old, new in dict.fromkeys([*pairwise(names), (names[0], names[-1])]):
-        for family in means_of(stages):
+        for family in families:
             own = changes(stages[old], stages[new], family)
             if len(own) > 1 and (num_runs > 1 or len(own) >= FEWEST):
                 found[old, new, family] = paired_shift(own)
