@@ -32,7 +32,7 @@ LAYERS = (
     {"groups"},
     {"batches", "supervised_batches", "ranks", "seeding", "files", "refused"},
     {"console"},
-    {"problems", "sigterm", "user_code"},
+    {"problems", "sigterm", "user_code", "waiting"},
     {"errors", "moved_keys"},
 )
 HEIGHT = {name: height for height, rooms in enumerate(LAYERS) for name in rooms}

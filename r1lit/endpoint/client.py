@@ -28,6 +28,7 @@ from urllib.parse import urljoin
 import httpx2
 
 from r1lit.errors import check_above, check_at_least
+from r1lit.waiting import event_loop
 
 MAX_BYTES = 64 * 1024**2
 MAX_MESSAGE = 500
@@ -38,8 +39,6 @@ MALFORMED_LIMIT = 8
 SECRET_LENGTH = 8
 _PASSING = {408, 409, 425, 429}
 _MISCONFIGURED = {401, 403, 404, 405}
-_LOCK = threading.Lock()
-_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}  # by process id
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -328,7 +327,7 @@ def is_same_model(asked: str, answered: str) -> bool:
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
     """Run a coroutine in the process's event loop for requests; return at once."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _event_loop())
+    return asyncio.run_coroutine_threadsafe(coroutine, event_loop("http"))
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -416,12 +415,3 @@ def _redacted(text: str, key: str) -> str:
 
 def _short(text: str) -> str:
     return " ".join(text.split())[:MAX_MESSAGE]
-
-
-def _event_loop() -> asyncio.AbstractEventLoop:
-    with _LOCK:
-        loop = _LOOPS.get(os.getpid())
-        if loop is None:
-            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="http", daemon=True).start()
-        return loop

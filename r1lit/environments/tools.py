@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from r1lit import user_code
+from r1lit import waiting
 from r1lit.environments.base import Environment, Episode, Reply, StepResult, ToolCall
 from r1lit.environments.exits import no_exit
 from r1lit.errors import hint, import_path
@@ -94,7 +94,7 @@ def error_text(error: BaseException) -> str:
 
 def awaited(value: Any) -> Any:
     """Return the result of an environment's ``async`` function; other values as they are."""
-    return user_code.awaited(value, "tools", _run)
+    return waiting.awaited(value, "tools", _run)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from r1lit.batches import Response
 from r1lit.rewards.base import RewardFunction
 from r1lit.rewards.plain import Scores, as_reward
-from r1lit.user_code import awaited, user_code, warned_if_slow
+from r1lit.user_code import user_code
+from r1lit.waiting import awaited, warned_if_slow
 
 SLOW_S = 30.0
 """Seconds after which a reward function is named that has not returned."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from r1lit.problems import Problem
-from r1lit.user_code import warned_if_slow
 from r1lit.verifiers.base import Grader
+from r1lit.waiting import warned_if_slow
 
 SAMPLE = 8
 SLOW_S = 5.0
