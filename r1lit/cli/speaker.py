@@ -119,18 +119,28 @@ class Speaker:
         return self.prompts.template == CHAT
 
     def ids_of(self, question: str | Conversation) -> tuple[int, ...]:
-        """Return the prompt of a question as training makes it."""
+        """Return the prompt of a question as training makes it.
+
+        Raises:
+            ValueError: if it leaves no room for a reply.
+        """
         (ids,) = encode_questions(
             [self.prompts.literal(self.tokenizer, question)],
             self.tokenizer,
             template=self.prompts.template,
             wording=self.prompts.wording,
             system_prompt=self.prompts.system_prompt,
-            max_tokens=None,
-            context=self.context,
-            split="chat",
         )
+        if self.context is not None and len(ids) >= self.context:
+            raise ValueError(
+                f"the prompt has {len(ids)} tokens, which leaves no room for a reply in the model's"
+                f" context of {self.context}; ask a shorter question{self._or_forget}"
+            )
         return ids
+
+    @property
+    def _or_forget(self) -> str:
+        return ", or forget the turns before it with /new" if self.turns else ""
 
     def reply(
         self,

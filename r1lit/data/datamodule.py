@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
+from lightning.pytorch.utilities import rank_zero_warn
 from transformers import PreTrainedTokenizerBase
 
 from r1lit.batches import Problem, Rollout
@@ -28,6 +29,7 @@ from r1lit.data.packing import (
     EncodedDocument,
     LossOn,
     PackedDocuments,
+    PromptLimit,
     TooLong,
     count_rows,
     encode_questions,
@@ -57,6 +59,8 @@ from r1lit.text.prompts import (
 )
 from r1lit.text.special_tokens import literal
 
+TooLongPrompt = Literal["error", "drop"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions:
@@ -70,7 +74,9 @@ class PromptOptions:
             the problem.
         system_prompt: the system turn of the chat template, where a problem has none; empty for
             none.
-        max_tokens: a longer prompt is an error; null leaves the model's context as the limit.
+        max_tokens: the most tokens of a prompt; null leaves the model's context as the limit.
+        too_long: a problem with a longer prompt is an "error", or is left out ("drop") of ``train``
+            and ``predict``. Of ``validation`` and ``test`` none is left out.
         special_tokens_in_questions: whether the texts of special tokens in questions of data are
             these tokens, as in questions that are templated already; else they are text.
     """
@@ -79,6 +85,7 @@ class PromptOptions:
     wording: str = "{question}"
     system_prompt: str = ""
     max_tokens: int | None = None
+    too_long: TooLongPrompt = "error"
     special_tokens_in_questions: bool = False
 
     def __post_init__(self) -> None:
@@ -280,6 +287,7 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         self.seed = seed
         self.problems: dict[str, list[Problem]] = {}
         self.num_problems_from: dict[str, dict[int, int]] = {}
+        self.dropped_problems: dict[str, list[Problem]] = {}
         self.prompt_ids: dict[str, list[tuple[int, ...]]] = {}
         self.documents: dict[str, list[EncodedDocument]] = {}
         self.rows: dict[str, list[list[int]]] = {}
@@ -420,13 +428,24 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
                 key = "data.prompts.special_tokens_in_questions"
                 warn_of_special_tokens(self._tokenizer(), questions, f"data.{split}", key)
             openings = [self.opening(p, self.literal) for p in self.problems[split]]
-            self.prompt_ids[split] = self.encode(openings, split)
+            prompts = self._encode_openings(openings, split)
+            if self.prompts.too_long == "drop" and split in ("train", "predict"):
+                prompts = self._drop_longer(prompts, split)
+            self.prompt_ids[split] = self._checked(prompts, split)
 
     def encode(self, openings: Sequence[str | Conversation], split: str) -> list[tuple[int, ...]]:
         """Return the prompts of questions, as those of the problems of ``split`` are made.
 
         What is of data in them went through ``literal``.
+
+        Raises:
+            ValueError: if one is longer than ``prompts.max_tokens`` or the model's context.
         """
+        return self._checked(self._encode_openings(openings, split), split)
+
+    def _encode_openings(
+        self, openings: Sequence[str | Conversation], split: str
+    ) -> list[tuple[int, ...]]:
         prompts = self.prompts_of(split, self.literal)
         return encode_questions(
             openings,
@@ -434,10 +453,40 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
             template=prompts.template,
             wording=prompts.wording,
             system_prompt=prompts.system_prompt,
-            max_tokens=prompts.max_tokens,
-            context=self._context(),
-            split=split,
         )
+
+    def _prompt_limit(self) -> PromptLimit | None:
+        return PromptLimit.of(self.prompts.max_tokens, self._context())
+
+    def _checked(self, prompts: list[tuple[int, ...]], split: str) -> list[tuple[int, ...]]:
+        if limit := self._prompt_limit():
+            remedy = "shorten them, or leave them out of the data"
+            if split in ("train", "predict"):
+                remedy = "shorten them, or leave them out with data.prompts.too_long: drop"
+            limit.check(prompts, split, remedy)
+        return prompts
+
+    def _drop_longer(self, prompts: list[tuple[int, ...]], split: str) -> list[tuple[int, ...]]:
+        """Leave out the problems of ``split`` whose prompts are too long; return the others'."""
+        limit, problems = self._prompt_limit(), self.problems[split]
+        fits = [limit is None or len(prompt) <= limit.num_tokens for prompt in prompts]
+        if limit is None or all(fits):
+            return prompts
+        if not any(fits):
+            raise ValueError(
+                f"data.{split}: all {len(prompts)} prompts are longer than {limit.num_tokens}"
+                f" tokens ({limit.setting}), and too_long: drop leaves none"
+            )
+        self.dropped_problems[split] = [p for p, fit in zip(problems, fits, strict=True) if not fit]
+        self.problems[split] = [p for p, fit in zip(problems, fits, strict=True) if fit]
+        sizes = self.num_problems_from[split]
+        self.num_problems_from[split] = {i: sum(fits[:count]) for i, count in sizes.items()}
+        rank_zero_warn(
+            f"data.{split}: {fits.count(False)} of {len(prompts)} problems are left out"
+            f" (too_long: drop): their prompts are longer than {limit.num_tokens} tokens"
+            f" ({limit.setting}); the first is {self.dropped_problems[split][0].uid!r}"
+        )
+        return [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
 
     def prompts_of(self, split: str, literal: Callable[[str], str] = str) -> PromptOptions:
         """Return how a question of ``split`` becomes a prompt, with the ``shots`` before it.
@@ -448,7 +497,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         """
         if self.shots is None:
             return self.prompts
-        before = self.shots.before(self.problems[split], self.seed, literal)
+        asked = [*self.problems[split], *self.dropped_problems.get(split, ())]
+        before = self.shots.before(asked, self.seed, literal)
         return replace(self.prompts, wording=before + self.prompts.wording)
 
     def literal(self, value: Any) -> Any:
@@ -542,6 +592,8 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         plan: dict[str, Any] = {"seed": self.seed, **asdict(self.prompts)}
         for split, problems in self.problems.items():
             plan[f"num_{split}_problems"] = dict(Counter(p.source for p in problems))
+        for split, dropped in self.dropped_problems.items():
+            plan[f"num_dropped_{split}_problems"] = len(dropped)
         for split, prompts in self.prompt_ids.items():
             plan[f"longest_{split}_prompt"] = max(map(len, prompts))
         if "train" in self.problems:

@@ -59,42 +59,47 @@ def encode_questions(
     template: str,
     wording: str,
     system_prompt: str,
-    max_tokens: int | None,
-    context: int | None,
-    split: str,
 ) -> list[tuple[int, ...]]:
     """Return the prompts of questions, as ``PromptOptions`` says.
 
     Questions of data went through `literal_question`, so that special tokens' texts stay text.
-
-    Raises:
-        ValueError: if one is longer than ``max_tokens``, or leaves no room in the ``context``.
     """
     texts = [render_prompt(tokenizer, template, wording, q, system_prompt) for q in openings]
-    prompts = encode_prompts(tokenizer, texts)
-    if max_tokens is not None:
-        refuse_longer(prompts, max_tokens, split, "data.prompts.max_tokens")
-    if context is not None:
-        refuse_longer(prompts, context - 1, split, "max_position_embeddings less 1")
-    return prompts
+    return encode_prompts(tokenizer, texts)
 
 
-def refuse_longer(
-    prompts: Sequence[tuple[int, ...]], limit: int, split: str, limit_name: str
-) -> None:
-    """Check that no prompt has more than ``limit`` tokens.
+@dataclass(frozen=True, kw_only=True)
+class PromptLimit:
+    """The most tokens that a prompt may have, and the setting that says so."""
 
-    Raises:
-        ValueError: saying how many have, how long the longest is, and which one it is.
-    """
-    lengths = [len(prompt) for prompt in prompts]
-    num_longer = sum(length > limit for length in lengths)
-    if num_longer:
-        raise ValueError(
-            f"data.{split}: {num_longer} of {len(prompts)} prompts are longer than {limit} tokens"
-            f" ({limit_name}); the longest, of problem {lengths.index(max(lengths)) + 1}, has"
-            f" {max(lengths)}; shorten them, or leave them out of the data"
-        )
+    num_tokens: int
+    setting: str
+
+    @staticmethod
+    def of(max_tokens: int | None, context: int | None) -> PromptLimit | None:
+        """Return the lower of ``data.prompts.max_tokens`` and a model's context less one."""
+        limits = []
+        if max_tokens is not None:
+            limits.append(PromptLimit(num_tokens=max_tokens, setting="data.prompts.max_tokens"))
+        if context is not None:
+            setting = "max_position_embeddings less 1"
+            limits.append(PromptLimit(num_tokens=context - 1, setting=setting))
+        return min(limits, key=lambda limit: limit.num_tokens, default=None)
+
+    def check(self, prompts: Sequence[tuple[int, ...]], split: str, remedy: str) -> None:
+        """Check that no prompt of ``data.split`` is longer.
+
+        Raises:
+            ValueError: saying how many are, how long the longest is, and which one it is.
+        """
+        lengths = [len(prompt) for prompt in prompts]
+        num_longer = sum(length > self.num_tokens for length in lengths)
+        if num_longer:
+            raise ValueError(
+                f"data.{split}: {num_longer} of {len(prompts)} prompts are longer than"
+                f" {self.num_tokens} tokens ({self.setting}); the longest, of problem"
+                f" {lengths.index(max(lengths)) + 1}, has {max(lengths)}; {remedy}"
+            )
 
 
 def encode_documents(

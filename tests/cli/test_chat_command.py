@@ -155,7 +155,7 @@ def test_a_question_may_have_several_lines(say, run):
         ("/again", "/again: nothing has been asked yet"),
         ("/prompt", "/prompt: nothing has been asked yet"),
         ("/new now", "/new: takes no value, and 'now' is given"),
-        ("a" * 2000, "prompts are longer than 255 tokens"),
+        ("a" * 2000, "no room for a reply in the model's context of 256; ask a shorter question"),
     ],
 )
 def test_a_refused_line_is_one_line_and_the_next_one_is_read(say, run, line, words):

@@ -146,10 +146,9 @@ def test_problems_of_other_tools_and_of_several_turns(tmp_path, chat):
     problems = TableProblems(path).problems()
     turns = "user: 1+1?\n\nassistant: Yes\n\nuser: Sure?"
     assert [(p.question, p.answer) for p in problems] == [(turns, "2"), ("2+2?", "4")]
-    options = {"template": "chat", "max_tokens": None, "context": None, "split": "train"}
     prompts = encode_questions(
         [question_of(p) for p in problems],
-        chat, wording="{question} Think.", system_prompt="Be brief.", **options,
+        chat, template="chat", wording="{question} Think.", system_prompt="Be brief.",
     )  # fmt: skip
     system = "<system>Be brief.<eos>\n"
     assert [shown(chat, ids) for ids in prompts] == [

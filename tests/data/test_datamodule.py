@@ -10,6 +10,7 @@ from r1lit.batches import PromptBatch
 from r1lit.data import (
     Document,
     EvaluationOptions,
+    LateProblems,
     PackingOptions,
     PromptOptions,
     R1DataModule,
@@ -254,7 +255,25 @@ def test_a_reserve_may_be_0_and_not_less():
             {"train": [numbered(12)], "prompts": PromptOptions(template="plain", max_tokens=10)},
             "fit",
             r"^data.train: 2 of 12 prompts are longer than 10 tokens \(data.prompts.max_tokens\);"
-            r" the longest, of problem 11, has 11; shorten them, or leave them out of the data$",
+            r" the longest, of problem 11, has 11; shorten them, or leave them out with"
+            r" data.prompts.too_long: drop$",
+        ),
+        (
+            {
+                "train": [numbered(3)],
+                "validation": [numbered(12, "v", "held out")],
+                "prompts": PromptOptions(template="plain", max_tokens=12, too_long="drop"),
+            },
+            "fit",
+            r"^data.validation: \d+ of 12 prompts .*; shorten them, or leave them out of the data$",
+        ),
+        (
+            {
+                "train": [numbered(3)],
+                "prompts": PromptOptions(template="plain", max_tokens=2, too_long="drop"),
+            },
+            "fit",
+            r"^data.train: all 3 prompts are longer than 2 tokens .* too_long: drop leaves none$",
         ),
         (
             {"train": [numbered(12)], "prompts": PromptOptions(template="plain")},
@@ -315,6 +334,23 @@ def test_leaks_are_refused_unless_allowed(tokenizer, split):
         setup(R1DataModule(**by_text), tokenizer)
     for leak in (by_uid, by_text):
         setup(R1DataModule(**leak, allow_overlap=True), tokenizer)
+
+
+def test_problems_with_long_prompts_are_dropped(tokenizer):
+    data = R1DataModule(
+        train=[LateProblems(numbered(11, "w", "a late question"), 2), numbered(12, "q")],
+        prompts=PromptOptions(template="plain", max_tokens=10, too_long="drop"),
+        rollout=RolloutOptions(prompts_per_iteration=2),
+        num_iterations=4,
+    )
+    with pytest.warns(UserWarning, match=r"^data.train: 13 of 23 problems .*; the first is 'q10'$"):
+        setup(data, tokenizer, max_epochs=1)
+    assert [p.uid for p in data.problems["train"]] == [f"q{i}" for i in range(10)]
+    assert len(data.prompt_ids["train"]) == 10
+    assert data.num_problems_from["train"] == {0: 10, 2: 10}
+    plan = data.describe()
+    assert plan["num_train_problems"] == {"list": 10}
+    assert plan["num_dropped_train_problems"] == 13
 
 
 @pytest.mark.long

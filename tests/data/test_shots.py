@@ -47,3 +47,18 @@ def test_too_few_to_show_and_wordings_without_an_answer_are_refused(tokenizer):
         prompts(tokenizer, num_shots=7, template="plain")
     with pytest.raises(ValueError, match=r"data\.shots\.wording: '\{question\}'"):
         FewShot([numbered(3)], wording="{question}")
+
+
+def test_a_dropped_problem_is_no_shot_either(tokenizer):
+    asked, others = numbered(11), numbered(3, "s", "shown")
+    data = R1DataModule(
+        train=[asked],
+        shots=FewShot([asked, others], num_shots=2, wording="[{question}|{answer}]"),
+        prompts=PromptOptions(template="plain", max_tokens=32, too_long="drop"),
+    )
+    with pytest.warns(UserWarning, match="1 of 11 problems are left out"):
+        setup(data, tokenizer)
+    assert [problem.uid for problem in data.dropped_problems["train"]] == ["u10"]
+    for seed in range(20):
+        data.seed = seed
+        assert "[question" not in data.prompts_of("train").wording

@@ -54,10 +54,7 @@ def controls(tokenizer, ids) -> Counter[int]:
 def prompt_of(tokenizer, question, template: str) -> tuple[int, ...]:
     """The prompt of a question of data, as the data module makes it."""
     options = {"template": template, "wording": "{question} Think.", "system_prompt": ""}
-    (ids,) = encode_questions(
-        [literal_question(tokenizer, question)], tokenizer, **options,
-        max_tokens=None, context=None, split="train",
-    )  # fmt: skip
+    (ids,) = encode_questions([literal_question(tokenizer, question)], tokenizer, **options)
     return ids
 
 
@@ -246,7 +243,7 @@ def test_a_system_prompt_and_a_wording_are_the_templates():
     made = tokenizer_kinds.chatml()
     (ids,) = encode_questions(
         [literal_question(made, "2+2?")], made, template="chat", wording="<think>{question}",
-        system_prompt="<tool_call>", max_tokens=None, context=None, split="train",
+        system_prompt="<tool_call>",
     )  # fmt: skip
     assert {"<think>", "<tool_call>"} <= set(made.convert_ids_to_tokens(ids))
 
