@@ -16,6 +16,8 @@ from r1lit.errors import check_above, check_at_least
 from r1lit.seeding import permutation
 from r1lit.text.prompts import CHAT, Conversation, render
 
+CONVERSATION_COLUMNS = ("messages", "conversations")
+RESPONSE_COLUMNS = ("response", *CONVERSATION_COLUMNS, "completion", "output")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -25,17 +27,19 @@ class TableDocuments(DocumentSource):
     Prompt and response are tokenised apart, as they are in a rollout, so the response carries the
     white space between the two. Errors name the row, counted from 1 in the whole table.
 
-    A conversation, in a column ``messages`` or as lists of messages in those of prompt and
-    response, becomes a document for each assistant turn: the loss is on these, and each is
-    conditioned on the turns before it as the policy's chat template shows them then.
+    A conversation, in a column ``messages`` or ``conversations`` (ShareGPT's) or as lists of
+    messages in those of prompt and response, becomes a document for each assistant turn: the loss
+    is on these, and each is conditioned on the turns before it as the policy's chat template shows
+    them then.
 
     Args:
         path: a local .jsonl, .json, .csv (each may end in .gz) or .parquet file, or the name of a
             Hugging Face data set.
-        prompt: the column of the question; null makes documents that are all response.
+        prompt: the column of the question; null makes documents that are all response. Where there
+            is no column ``prompt``, Alpaca's ``instruction`` is taken, with its ``input`` after it.
         response: the column of the response, or a text with columns in braces, as
-            ``<think>{thinking}</think>{output}``. Where there is no column ``response``,
-            ``messages`` or else ``completion`` is taken.
+            ``<think>{thinking}</think>{output}``. Where there is no column ``response``, the first
+            there is of ``messages``, ``conversations``, ``completion`` and ``output`` is taken.
         template: what the question is put into: a name of ``r1lit.text.prompts``, "chat" for the
             policy's chat template, or a text that holds {question}. "plain" leaves it as it is.
             Conversations take the chat template.
@@ -63,6 +67,7 @@ class TableDocuments(DocumentSource):
         self.prompt = prompt
         self.response = response
         self.template = template
+        self.is_alpaca = False
         self.special_tokens_in_questions = special_tokens_in_questions
 
     def documents(self) -> list[Document]:
@@ -72,16 +77,19 @@ class TableDocuments(DocumentSource):
             ValueError: naming the key, the column and the row that cannot be used.
         """
         names: list[str] = _PLACEHOLDER.findall(self.response) or [self.response]
-        first = ("response", "messages", "completion") if names == ["response"] else (names[0],)
+        first = RESPONSE_COLUMNS if names == ["response"] else (names[0],)
         columns = {"response": first, **{f"response {{{n}}}": (n,) for n in names[1:]}}
         rows, found = self.table.find(columns)
-        if found["response"] == "messages":
-            chats = [self.table.conversation(row, n, "response", "messages") for n, row in rows]
+        if (column := found["response"]) in CONVERSATION_COLUMNS:
+            chats = [self.table.conversation(row, n, "response", column) for n, row in rows]
             return [document for chat in chats for document in self._turns(chat)]
         if names == ["response"]:
             self.response = found["response"]
         if self.prompt is not None:
-            self.table.check_columns({"prompt": self.prompt}, columns_of(rows))
+            there = columns_of(rows)
+            if self.prompt == "prompt" and "prompt" not in there and "instruction" in there:
+                self.prompt, self.is_alpaca = "instruction", True
+            self.table.check_columns({"prompt": self.prompt}, there)
         return [self._document(row, n) for n, row in rows]
 
     def _document(self, row: Row, n: int) -> Document:
@@ -101,6 +109,8 @@ class TableDocuments(DocumentSource):
             before = self.table.conversation(row, n, "prompt", self.prompt)
             return self._document_of(before, response)
         text = self.table.text(row, n, "prompt", self.prompt)
+        if self.is_alpaca and row.get("input"):
+            text += "\n\n" + self.table.text(row, n, "prompt", "input")
         if self.template == CHAT and self.system_prompt:
             return self._document_of(Conversation.of([{"role": "user", "content": text}]), response)
         if self.template == CHAT:

@@ -104,15 +104,19 @@ class TableProblems(ProblemSource):
         }
         rows, found = self.table.find(columns)
         self.question, self.answer = found["question"], found["answer"]
-        if self.drop_empty:
-            rows = [(n, row) for n, row in rows if not self._is_empty(row)]
+        for key, column in (("question", self.question), ("answer", self.answer)):
+            empty = {n for n, row in rows if _is_empty(row.get(column))}
+            if empty and not self.drop_empty:
+                raise ValueError(
+                    f"{key}: {len(empty):,} of {len(rows):,} rows of {self.table.path} have nothing"
+                    f" in column {column!r}, the first is row {min(empty) + 1}; drop_empty: true"
+                    " leaves them out"
+                )
+            rows = [(n, row) for n, row in rows if n not in empty]
         problems = [self._problem(row, n) for n, row in rows]
         if self.uid is not None:
             _refuse_repeats(problems, self.table.path, self.uid)
         return problems
-
-    def _is_empty(self, row: Row) -> bool:
-        return any(row.get(column) in (None, "") for column in (self.question, self.answer))
 
     def _problem(self, row: Row, n: int) -> Problem:
         meta = {column: row.get(column) for column in self.meta}
@@ -226,6 +230,10 @@ class CountdownTable(ProblemSource):
             verifier="countdown",
             meta={"numbers": numbers, "target": target},
         )
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _integers(value: Any) -> list[int]:

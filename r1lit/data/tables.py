@@ -18,7 +18,7 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any, TextIO
 
-from r1lit.errors import check_at_least
+from r1lit.errors import check_at_least, check_one_of
 from r1lit.files import absent
 from r1lit.text.prompts import Conversation
 
@@ -29,6 +29,9 @@ MAX_CHARACTERS = 5_000_000
 SHOWN = Repr()
 SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 80
 """Shortens cells in messages."""
+SHAREGPT_ROLES = {
+    **{name: name for name in ("system", "user", "assistant")}, "human": "user", "gpt": "assistant",
+}  # fmt: skip
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".jsonl.gz", ".json.gz", ".csv.gz")
 
 
@@ -245,7 +248,7 @@ class Table:
             ValueError: if it holds something else.
         """
         try:
-            return Conversation.of(row.get(column), row.get("tools"))
+            return Conversation.of(as_messages(row.get(column)), row.get("tools"))
         except ValueError as error:
             raise ValueError(f"{key}: {self.row(n)}, column {column!r}: {error}") from None
 
@@ -274,6 +277,24 @@ class Table:
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return str(int(value)) if value == int(value) else repr(value)
         return self.text(row, n, key, column)
+
+
+def as_messages(cell: Any) -> Any:
+    """Return ShareGPT's turns as messages; any other cell as it is.
+
+    >>> as_messages([{"from": "human", "value": "Hi"}])
+    [{'role': 'user', 'content': 'Hi'}]
+
+    Raises:
+        ValueError: naming a turn of somebody who is not known.
+    """
+    if not isinstance(cell, list) or not all(
+        isinstance(turn, dict) and {"from", "value"} <= turn.keys() for turn in cell
+    ):
+        return cell
+    for turn in cell:
+        check_one_of("from", turn["from"], SHAREGPT_ROLES)
+    return [{"role": SHAREGPT_ROLES[turn["from"]], "content": turn["value"]} for turn in cell]
 
 
 def columns_of(rows: Sequence[tuple[int, Row]]) -> list[str]:

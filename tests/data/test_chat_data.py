@@ -114,11 +114,26 @@ def test_thinking_that_a_template_leaves_out_later_is_trained_on_all_the_same(tm
          "<system>Be brief.<eos>\n<user>1+1?<eos>\n<assistant>"),
         ({"messages": [ASK, {"role": "assistant", "content": "2"}]}, {"system_prompt": "Be brief."},
          "<system>Be brief.<eos>\n<user>1+1?<eos>\n<assistant>"),
+        ({"conversations": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]}, {},
+         "<user>1+1?<eos>\n<assistant>"),
+        ({"instruction": "1+1?", "output": "2"}, {}, "1+1?"),
+        ({"instruction": "Add", "input": "1+1", "output": "2"}, {}, "Add\n\n1+1"),
+        ({"instruction": "Add", "input": "", "output": "2"}, {"template": "chat"},
+         "<user>Add<eos>\n<assistant>"),
+        ({"instruction": "Add", "input": "x", "response": "2"}, {"prompt": "input"}, "x"),
+        ({"instruction": "Add", "input": "x", "output": "2"}, {"prompt": "instruction"}, "Add"),
     ],
 )  # fmt: skip
 def test_columns_of_other_tools_are_documents(tmp_path, chat, row, options, prompt):
     documents = TableDocuments(table(tmp_path, row), **options).documents()
     assert parts(chat, documents) == [(prompt, "2<eos>")]
+
+
+def test_a_turn_of_somebody_unknown_is_named(tmp_path):
+    turns = [{"from": "human", "value": "Hi"}, {"from": "observation", "value": "2"}]
+    said = r"^response: row 1 of .*, column 'conversations': from: 'observation' is not one of sys"
+    with pytest.raises(ValueError, match=said):
+        TableDocuments(table(tmp_path, {"conversations": turns})).documents()
 
 
 @pytest.mark.parametrize(
@@ -156,8 +171,8 @@ def test_problems_of_other_tools_and_of_several_turns(tmp_path, chat):
         f"{system}<user>2+2? Think.<eos>\n<assistant>",
     ]
     with pytest.raises(ValueError, match=r"a conversation of 3 messages needs .* template: chat"):
-        encode_questions([question_of(problems[0])], chat, wording="{question}", system_prompt="",
-                         **{**options, "template": "r1_zero"})  # fmt: skip
+        encode_questions([question_of(problems[0])], chat, template="r1_zero", wording="{question}",
+                         system_prompt="")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -165,7 +180,7 @@ def test_problems_of_other_tools_and_of_several_turns(tmp_path, chat):
     [
         ({"messages": [ASK]}, "without an assistant's turn"),
         ({"messages": "hi"}, "response: row 1 .* 'hi' is not a list of messages"),
-        ({"messages": [{"from": "user", "value": "x"}]}, "row 1 .* needs a role and a text"),
+        ({"messages": [{"from": "user", "text": "x"}]}, "row 1 .* needs a role and a text"),
     ],
 )
 def test_what_is_no_conversation_is_named(tmp_path, row, words):

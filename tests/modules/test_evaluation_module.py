@@ -281,7 +281,7 @@ def test_an_absent_suite_file_and_a_bad_line_in_it(policy, tmp_path):
     with pytest.raises(ValueError, match=r"line 5 of .* is not JSON"):
         main(["test", "-c", str(config), f"--data.test.path={bad}"])
     bad.write_text(good + '{"question": "x", "level": 1}\n')
-    with pytest.raises(ValueError, match=r"answer: row 5 of .* holds None"):
+    with pytest.raises(ValueError, match=r"answer: 1 of 5 rows of .* the first is row 5"):
         main(["test", "-c", str(config), f"--data.test.path={bad}"])
     assert not (tmp_path / "run").exists()
 
