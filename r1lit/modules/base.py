@@ -29,7 +29,7 @@ from r1lit.modules.checkpoint_checks import (
     skip_frozen_weights,
 )
 from r1lit.modules.device_settings import DeviceSettings, check_precision
-from r1lit.modules.schedules import CosineOverRun, updates_of_run
+from r1lit.modules.schedules import CosineOverRun, print_rates, updates_of_run
 from r1lit.modules.sharding import (
     check_optimizers,
     check_strategy,
@@ -181,15 +181,18 @@ class PolicyModule(LightningModule):
         return [optimizer], [] if make is None else [make(optimizer)]
 
     def on_train_start(self) -> None:
-        """Give schedulers that fall over the run its length.
+        """Give schedulers that fall over the run its length, and print the policy's rates.
 
         Raises:
-            ValueError: see ``check_optimizers``.
+            ValueError: see ``check_optimizers`` and ``rates_ahead``.
         """
         check_optimizers(self)
+        num_updates = updates_of_run(self.trainer, self.updates_per_iteration)
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, CosineOverRun):
-                config.scheduler.fall_over(updates_of_run(self.trainer, self.updates_per_iteration))
+                config.scheduler.fall_over(num_updates)
+            if config.scheduler.optimizer is self.policy_optimizer.optimizer:
+                print_rates(config.scheduler, num_updates - config.scheduler.last_epoch)
 
     @property
     def adapter(self) -> Adapter | None:

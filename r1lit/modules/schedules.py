@@ -1,15 +1,20 @@
-"""A schedule that falls over the whole run, and how many updates that has."""
+"""A schedule that falls over the whole run, its length, and the rates that a schedule leads to."""
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from r1lit.errors import check_between
+from r1lit.errors import check_between, in_one_line
+
+MOST_UPDATES = 100_000
 
 
 class CosineOverRun(LRScheduler):
@@ -59,3 +64,57 @@ def updates_of_run(trainer: Trainer, per_iteration: int) -> float:
     epochs, steps = trainer.max_epochs or -1, trainer.max_steps
     updates = trainer.num_training_batches * per_iteration * epochs
     return min(count for count in (updates, steps, math.inf) if count >= 0)
+
+
+def rates_ahead(scheduler: LRScheduler, num_updates: int) -> list[float]:
+    """Return the rate of each of the next updates, from a copy of the scheduler.
+
+    Raises:
+        ValueError: if the scheduler has no rate for one of them, as ``OneCycleLR`` after its end.
+    """
+    optimizer = scheduler.optimizer
+    stand_in = object.__new__(type(optimizer))
+    groups = [{**group, "params": [], "lr": float(group["lr"])} for group in optimizer.param_groups]
+    stand_in.__dict__ |= {"param_groups": groups, "defaults": optimizer.defaults}
+    ahead = copy.deepcopy(scheduler, {id(optimizer): stand_in})
+    rates = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an optimiser that makes no steps
+        for update in range(num_updates):
+            rates.append(float(groups[0]["lr"]))
+            try:
+                ahead.step()
+            except ValueError as error:
+                raise ValueError(
+                    f"model.lr_scheduler: {type(scheduler).__name__} fails after update"
+                    f" {update + 1} of the {num_updates} to make: {in_one_line(error)}"
+                ) from error
+    return rates
+
+
+@rank_zero_only
+def print_rates(scheduler: LRScheduler, num_updates: float) -> None:
+    """Print the learning rates that a run will have, and warn if the optimiser's is never reached.
+
+    ``ReduceLROnPlateau``, a run without an end and one of over 100,000 updates print nothing.
+
+    Raises:
+        ValueError: see ``rates_ahead``.
+    """
+    if isinstance(scheduler, ReduceLROnPlateau) or not 0 < num_updates <= MOST_UPDATES:
+        return
+    rates = rates_ahead(scheduler, int(num_updates))
+    first, highest, last = rates[0], max(rates), rates[-1]
+    shown = f"from {first:.3g} to {last:.3g}"
+    if math.isclose(min(rates), highest):
+        shown = f"{first:.3g}"
+    elif highest > max(first, last):
+        shown += f", highest {highest:.3g} at update {rates.index(highest) + 1}"
+    print(f"Learning rate over {len(rates):,} updates: {shown}")
+    given = float(scheduler.optimizer.param_groups[0].get("initial_lr", highest))
+    if scheduler.last_epoch == 0 and highest <= 0.5 * given:
+        rank_zero_warn(
+            f"model.lr_scheduler: {type(scheduler).__name__} keeps the learning rate at"
+            f" {highest:.3g} or less in all {len(rates):,} updates, while the optimizer's lr is"
+            f" {given:.3g}; look at its init_args (a configuration before may have set some)"
+        )
