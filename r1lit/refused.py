@@ -179,6 +179,11 @@ class Refused:
         if (now := moved(path)) is not None:
             raise ValueError(f"{path}: there is no such key any more; it is {now}")
         group, _, last = name.rpartition(".")
+        if where and name.split(".")[0].isdigit():
+            raise ValueError(
+                f"{path}: elements of a list have no numbers; {where}.{last} is the key of the last"
+                f" one, {owner}, and a file sets those of others"
+            )
         own = [key.rpartition(".")[2] for key in kinds if group and key.rpartition(".")[0] == group]
         elsewhere = [
             f"{section}.{key}"

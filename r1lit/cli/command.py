@@ -367,12 +367,24 @@ def check_rates(model: Any) -> None:
 
 
 def warn_of_no_effect(named: dict[str, Any], data: Any) -> None:
-    """Warn of a group of keys that this run's data do not heed, if it is named."""
+    """Warn of a group of keys that this run's data do not heed, if it is named.
+
+    One with its defaults alone, as a run's own configuration has all groups, is not warned of.
+    """
+    if not data.class_path.endswith(".R1DataModule"):
+        return
+    from r1lit.data.datamodule import PackingOptions, RolloutOptions
+
     node: Any = named.get("data")
     given = node.get("init_args", node) if isinstance(node, dict) else {}
-    used = {"packing": ("documents", "validation_documents"), "rollout": ("train",)}
-    for group, sources in used.items() if data.class_path.endswith(".R1DataModule") else ():
-        if group in given and not any(data.init_args.get(key) for key in sources):
+    used = {
+        "packing": (PackingOptions(), ("documents", "validation_documents")),
+        "rollout": (RolloutOptions(), ("train",)),
+    }
+    for group, (defaults, sources) in used.items():
+        values = given.get(group) or {}
+        changed = [key for key in values if values[key] != getattr(defaults, key, None)]
+        if changed and not any(data.init_args.get(key) for key in sources):
             rank_zero_warn(
                 f"data.{group}: it has no effect in this run, since there is no data.{sources[0]}"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tiny import data, grpo_config, model
 from r1lit.callbacks import R1ProgressBar
 from r1lit.cli import hub_is_out_of_reach, main
 from r1lit.cli.command import check_validation, warn_of_no_effect
+from r1lit.data import PackingOptions
 
 
 @pytest.mark.slow
@@ -62,6 +64,8 @@ def test_a_group_of_keys_without_effect_is_warned_of(recwarn: pytest.WarningsRec
     named = {"data": {"class_path": "R1DataModule", "init_args": {"packing": {"max_seq_len": 9}}}}
     warn_of_no_effect(named, data(documents=[1]))
     warn_of_no_effect({"data": {"init_args": {"rollout": {}}}}, data(train=[1]))
+    written = {"data": {"init_args": {"packing": asdict(PackingOptions()), "rollout": None}}}
+    warn_of_no_effect(written, data(train=[1]))  # as config.yaml of a run has it
     assert not recwarn.list
     with pytest.warns(
         UserWarning, match=r"^data\.packing: it has no effect .* no data\.documents$"

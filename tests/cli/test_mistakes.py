@@ -127,6 +127,7 @@ MISTAKES: dict[str, Mistake] = {
     "a slip in a command": said("validat", "-c", "x.yaml", words=("did you mean validate?",), base="none"),
     "a slip in another program's key": said("--model.lerning_rate", "1e-5", words=("model.lerning_rate: GRPOModule has no such key; did you mean model.optimizer.init_args.lr?",)),
     "another program's key": said("--learning_rate", "1e-5", words=("learning_rate: there is no such key; did you mean model.optimizer.init_args.lr?",)),
+    "a number in a list": said("--model.rewards.1.weight", "2", words=("model.rewards.1.weight: elements of a list have no numbers", "model.rewards.weight is the key of the last one, DigitShare")),
     "a key of the policy": said("--model.adapter", "x", words=("model.adapter: GRPOModule has no such key; did you mean model.policy.adapter?",)),
     "a stray argument": said("foo", words=("unrecognized arguments: foo",)),
     "a stray argument after a model": said("--model.policy.path", "x", "foo", words=("unrecognized arguments: foo",)),
