@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import torch
@@ -220,6 +220,7 @@ class R1CLI(LightningCLI):
         if not self.model.automatic_optimization:
             check_manual_optimization(self.trainer)
         check_early_stopping(self.trainer)
+        check_writable(self.trainer.default_root_dir)
         policy = self.model.policy_config if isinstance(self.model, HasPolicyConfig) else None
         config = self.config.fit.as_dict()
         device = self.trainer.strategy.root_device
@@ -388,6 +389,20 @@ def warn_of_no_effect(named: dict[str, Any], data: Any) -> None:
             rank_zero_warn(
                 f"data.{group}: it has no effect in this run, since there is no data.{sources[0]}"
             )
+
+
+def check_writable(folder: str) -> None:
+    """Refuse a run folder that is there and lets nothing be written, before weights load.
+
+    Raises:
+        OSError: naming the folder.
+    """
+    if Path(folder).is_dir():
+        try:
+            TemporaryFile(dir=folder).close()
+        except OSError as error:
+            error.filename = folder
+            raise
 
 
 def check_checkpoint(path: str | None) -> None:

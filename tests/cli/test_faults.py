@@ -93,12 +93,12 @@ def test_the_export_of_a_policy_that_does_not_fit(tmp_path, policy, fit, capsys)
 
 
 @pytest.mark.skipif(not os.path.ismount("/sys"), reason="needs a folder that refuses root, too")
-def test_a_folder_that_cannot_be_written(tmp_path, policy, capsys):
+@pytest.mark.parametrize("where", ["/sys/kernel/r1lit", "/sys/kernel"])
+def test_a_folder_that_cannot_be_written(tmp_path, policy, capsys, where):
     path = grpo_config(tmp_path / "run", policy, SHORT)
-    where = Path("/sys/kernel/r1lit")
-    path.write_text(path.read_text().replace(str(tmp_path / "run"), str(where)))
+    path.write_text(path.read_text().replace(str(tmp_path / "run"), where))
     line = end_of(capsys, "-c", str(path))
-    assert str(where) in line
+    assert where in line and "events" not in line  # TensorBoard fails late, with a traceback
     assert "Read-only" in line or "not permitted" in line or "denied" in line
 
 
