@@ -68,7 +68,10 @@ def shares_right(run: Path, which: Which = "last") -> dict[str, float]:
             uid = str(record.get("problem", record["uid"]))
             right.setdefault(uid, []).append(float(record["value"]) == 1.0)
     if not right:
-        raise ValueError(f"run: {path} holds no responses of an evaluation")
+        raise ValueError(
+            f"run: {path} holds no responses of an evaluation; a training run writes them where it"
+            f" has data.validation, and `r1lit test` with --model.policy {path.parent / 'policy'}"
+        )
     return {uid: mean(own) for uid, own in right.items()}
 
 
