@@ -92,7 +92,6 @@ def rates_ahead(scheduler: LRScheduler, num_updates: int) -> list[float]:
     return rates
 
 
-@rank_zero_only
 def print_rates(scheduler: LRScheduler, num_updates: float) -> None:
     """Print the learning rates that a run will have, and warn if the optimiser's is never reached.
 
@@ -110,7 +109,7 @@ def print_rates(scheduler: LRScheduler, num_updates: float) -> None:
         shown = f"{first:.3g}"
     elif highest > max(first, last):
         shown += f", highest {highest:.3g} at update {rates.index(highest) + 1}"
-    print(f"Learning rate over {len(rates):,} updates: {shown}")
+    rank_zero_only(print)(f"Learning rate over {len(rates):,} updates: {shown}")
     given = float(scheduler.optimizer.param_groups[0].get("initial_lr", highest))
     if scheduler.last_epoch == 0 and highest <= 0.5 * given:
         rank_zero_warn(
