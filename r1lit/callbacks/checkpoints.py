@@ -19,7 +19,7 @@ import lightning.pytorch as pl
 import torch
 from filelock import FileLock, Timeout
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -145,7 +145,15 @@ class IterationCheckpoint(ModelCheckpoint):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Let a finished run go on if it has been given more iterations."""
+        """Let a finished run go on with more iterations, or with more patience than before.
+
+        Lightning's EarlyStopping would take the patience of the checkpoint.
+        """
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        for callback in callbacks:
+            state = checkpoint.get("callbacks", {}).get(callback.state_key)
+            if isinstance(callback, EarlyStopping) and state is not None:
+                state["patience"] = callback.patience
         loops = checkpoint.get("loops", {}).get("fit_loop", {})
         progress = loops.get("epoch_loop.batch_progress")
         data: Any = trainer.datamodule  # type: ignore[attr-defined]

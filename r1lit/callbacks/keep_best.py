@@ -83,12 +83,14 @@ class KeepBest(ExportHuggingFace):
         return value > self.best if self.mode == "max" else value < self.best
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far."""
-        return {"best": self.best}
+        """Return the best value so far, and of what it is."""
+        return {"best": self.best, "monitor": self.monitor, "mode": self.mode}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the best value so far."""
-        self.best = state_dict["best"]
+        """Go on from the best value so far, unless it is of another number or the other way."""
+        own = self.state_dict()
+        if all(state_dict.get(key, own[key]) == own[key] for key in ("monitor", "mode")):
+            self.best = state_dict["best"]
 
 
 def check_held_out(name: str, monitor: str | None) -> None:

@@ -75,6 +75,17 @@ def test_only_a_better_value_is_exported(mode, kept, monkeypatch):
     assert resumed.best == kept[-1]
 
 
+@pytest.mark.parametrize("changed", [{"monitor": "val/loss"}, {"mode": "min"}])
+def test_the_best_of_another_number_is_no_bar(changed):
+    before = KeepBest()
+    before.best = 0.4
+    resumed = KeepBest(**changed)
+    resumed.load_state_dict(before.state_dict())
+    assert resumed.best is None
+    resumed.load_state_dict({"best": 0.4})  # of an older version, which did not say of what
+    assert resumed.best == 0.4
+
+
 def test_a_number_that_no_evaluation_logs_is_named():
     with pytest.raises(ValueError, match=r"KeepBest\.monitor: 'train/loss' is no held-out number"):
         KeepBest("train/loss")
@@ -97,6 +108,8 @@ def test_early_stopping_looks_at_held_out_numbers_alone(fit, capsys):
     err = capsys.readouterr().err
     assert f"Stopped by EarlyStopping after {iterations(made)} of 5: {run}" in err
     assert "to go on: change EarlyStopping and add --ckpt_path last" in err
+    more = ("--ckpt_path", "last", "--trainer.callbacks.patience", "9")
+    assert len(metrics(fit(stop, iterations=5, options=more))) == 5, "its patience is the new one"
 
 
 @pytest.mark.long
