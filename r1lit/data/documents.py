@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
 
 from r1lit.data.sources import Document, DocumentSource
-from r1lit.data.tables import Row, Table, columns_of
+from r1lit.data.tables import Row, Table, columns_of, is_empty
 from r1lit.errors import check_above, check_at_least
 from r1lit.seeding import permutation
 from r1lit.text.prompts import CHAT, Conversation, render
 
 CONVERSATION_COLUMNS = ("messages", "conversations")
+BESIDE_A_CONVERSATION = ("system", "history")
 RESPONSE_COLUMNS = ("response", *CONVERSATION_COLUMNS, "completion", "output")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -81,14 +82,16 @@ class TableDocuments(DocumentSource):
         columns = {"response": first, **{f"response {{{n}}}": (n,) for n in names[1:]}}
         rows, found = self.table.find(columns)
         if (column := found["response"]) in CONVERSATION_COLUMNS:
-            chats = [self.table.conversation(row, n, "response", column) for n, row in rows]
-            return [document for chat in chats for document in self._turns(chat)]
+            self._warn_of_unread(rows)
+            chats = [(n, self.table.conversation(row, n, "response", column)) for n, row in rows]
+            return [document for n, chat in chats for document in self._turns(chat, n)]
         if names == ["response"]:
             self.response = found["response"]
         if self.prompt is not None:
             there = columns_of(rows)
             if self.prompt == "prompt" and "prompt" not in there and "instruction" in there:
                 self.prompt, self.is_alpaca = "instruction", True
+                self._warn_of_unread(rows)
             self.table.check_columns({"prompt": self.prompt}, there)
         return [self._document(row, n) for n, row in rows]
 
@@ -109,8 +112,8 @@ class TableDocuments(DocumentSource):
             before = self.table.conversation(row, n, "prompt", self.prompt)
             return self._document_of(before, response)
         text = self.table.text(row, n, "prompt", self.prompt)
-        if self.is_alpaca and row.get("input"):
-            text += "\n\n" + self.table.text(row, n, "prompt", "input")
+        if self.is_alpaca and not is_empty(row.get("input")):
+            text += "\n\n" + self.table.text_or_number(row, n, "prompt", "input")
         if self.template == CHAT and self.system_prompt:
             return self._document_of(Conversation.of([{"role": "user", "content": text}]), response)
         if self.template == CHAT:
@@ -122,13 +125,29 @@ class TableDocuments(DocumentSource):
         """Return a document with the switch for special tokens."""
         return replace(document, special_tokens_in_questions=self.special_tokens_in_questions)
 
-    def _turns(self, chat: Conversation) -> list[Document]:
-        """Return the document of every assistant turn."""
+    def _warn_of_unread(self, rows: Sequence[tuple[int, Row]]) -> None:
+        """Warn of what other programs add to a conversation from columns of their own."""
+        filled = [c for c in BESIDE_A_CONVERSATION if any(row.get(c) for _, row in rows)]
+        if filled:
+            rank_zero_warn(
+                f"response: {self.table.path} has texts in {' and '.join(filled)}, which are not"
+                " read; put them into the rows' messages, as turns of the system, user and"
+                " assistant"
+            )
+
+    def _turns(self, chat: Conversation, n: int) -> list[Document]:
+        """Return the document of every assistant turn of row ``n``."""
         turns = chat.after(self.system_prompt).answers()
         if not turns:
             raise ValueError(
                 f"response: {self.table.path} has a conversation without an assistant's turn after"
                 f" another: {chat.text[:80]}"
+            )
+        if not all(answer.keys() - {"role", "content"} or answer["content"] for _, answer in turns):
+            raise ValueError(
+                f"response: {self.table.row(n)} has an assistant's turn with neither a content nor"
+                " anything else, as tool_calls, so there is nothing to learn from it; leave the"
+                " row out"
             )
         return [self._read(Document.of(before, answer)) for before, answer in turns]
 

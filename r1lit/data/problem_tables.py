@@ -10,7 +10,7 @@ from typing import Any
 
 from r1lit.batches import Problem
 from r1lit.data.sources import ProblemSource
-from r1lit.data.tables import Row, Table
+from r1lit.data.tables import Row, Table, is_empty
 from r1lit.problems import LETTERS
 from r1lit.seeding import permutation
 from r1lit.text.prompts import KEY, columns_in, filled, first_of, put_in_words
@@ -105,7 +105,7 @@ class TableProblems(ProblemSource):
         rows, found = self.table.find(columns)
         self.question, self.answer = found["question"], found["answer"]
         for key, column in (("question", self.question), ("answer", self.answer)):
-            empty = {n for n, row in rows if _is_empty(row.get(column))}
+            empty = {n for n, row in rows if is_empty(row.get(column))}
             if empty and not self.drop_empty:
                 raise ValueError(
                     f"{key}: {len(empty):,} of {len(rows):,} rows of {self.table.path} have nothing"
@@ -230,10 +230,6 @@ class CountdownTable(ProblemSource):
             verifier="countdown",
             meta={"numbers": numbers, "target": target},
         )
-
-
-def _is_empty(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _integers(value: Any) -> list[int]:

@@ -248,7 +248,7 @@ class Table:
             ValueError: if it holds something else.
         """
         try:
-            return Conversation.of(as_messages(row.get(column)), row.get("tools"))
+            return Conversation.of(as_messages(row.get(column)), as_tools(row.get("tools")))
         except ValueError as error:
             raise ValueError(f"{key}: {self.row(n)}, column {column!r}: {error}") from None
 
@@ -295,6 +295,31 @@ def as_messages(cell: Any) -> Any:
     for turn in cell:
         check_one_of("from", turn["from"], SHAREGPT_ROLES)
     return [{"role": SHAREGPT_ROLES[turn["from"]], "content": turn["value"]} for turn in cell]
+
+
+def as_tools(cell: Any) -> Any:
+    """Return a row's tools; a text is read as JSON, since tables of one type a column hold that.
+
+    >>> as_tools('[{"name": "add"}]')
+    [{'name': 'add'}]
+
+    Raises:
+        ValueError: if a template could not list them.
+    """
+    tools = cell
+    if isinstance(cell, str):
+        try:
+            tools = json.loads(cell) if cell.strip() else None
+        except ValueError:
+            tools = cell
+    if tools is not None and not isinstance(tools, list):
+        raise ValueError(f"tools: {SHOWN.repr(cell)} is neither a list nor the JSON of one")
+    return tools
+
+
+def is_empty(cell: Any) -> bool:
+    """Return whether a cell holds nothing: null, or a text of white space alone."""
+    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def columns_of(rows: Sequence[tuple[int, Row]]) -> list[str]:

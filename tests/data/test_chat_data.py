@@ -129,6 +129,50 @@ def test_columns_of_other_tools_are_documents(tmp_path, chat, row, options, prom
     assert parts(chat, documents) == [(prompt, "2<eos>")]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown_text"), [(0, "Even?\n\n0"), (None, "Even?"), (" \n", "Even?")]
+)
+def test_an_input_that_is_a_number_is_kept(tmp_path, value, shown_text):
+    row = {"instruction": "Even?", "input": value, "output": "Yes"}
+    (document,) = TableDocuments(table(tmp_path, row)).documents()
+    assert document.prompt == shown_text
+
+
+@pytest.mark.parametrize("tools", [[{"name": "add"}], '[{"name": "add"}]', "", None, "[]"])
+def test_tools_may_be_the_json_of_a_list(tmp_path, chat, tools):
+    path = table(tmp_path, {"messages": [ASK, ANSWER], "tools": tools})
+    ((prompt, _),) = parts(chat, TableDocuments(path).documents())
+    assert prompt.startswith("[tools 1]<user>" if tools and "add" in str(tools) else "<user>")
+
+
+@pytest.mark.parametrize("tools", ["add", '{"name": "add"}', {"name": "add"}, 3])
+def test_tools_that_are_no_list_are_refused(tmp_path, tools):
+    path = table(tmp_path, {"messages": [ASK, ANSWER], "tools": tools})
+    with pytest.raises(ValueError, match=r"^response: row 1 of .*: tools: .* is neither a list nor"):
+        TableDocuments(path).documents()
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_an_empty_turn_is_not_learnt(tmp_path, content):
+    rows = [[ASK, ANSWER], [ASK, {"role": "assistant", "content": content}]]
+    path = table(tmp_path, *({"messages": row} for row in rows))
+    with pytest.raises(ValueError, match=r"^response: row 2 of .* has an assistant's turn with nei"):
+        TableDocuments(path).documents()
+    assert TableDocuments(table(tmp_path, {"messages": [ASK, CALL]})).documents()
+
+
+@pytest.mark.parametrize(
+    "row", [{"messages": [ASK, ANSWER]}, {"instruction": "1+1?", "output": "2"}]
+)
+def test_columns_beside_a_conversation_are_warned_of(tmp_path, row, recwarn):
+    TableDocuments(table(tmp_path, row | {"system": "", "history": []})).documents()
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"has texts in system and history, which are not read"):
+        TableDocuments(
+            table(tmp_path, row | {"system": "Be brief.", "history": [["a", "b"]]})
+        ).documents()
+
+
 def test_a_turn_of_somebody_unknown_is_named(tmp_path):
     turns = [{"from": "human", "value": "Hi"}, {"from": "observation", "value": "2"}]
     said = r"^response: row 1 of .*, column 'conversations': from: 'observation' is not one of sys"
