@@ -17,6 +17,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.optim import Optimizer
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from r1lit.device import backend
@@ -187,12 +188,19 @@ class PolicyModule(LightningModule):
             ValueError: see ``check_optimizers`` and ``rates_ahead``.
         """
         check_optimizers(self)
-        num_updates = updates_of_run(self.trainer, self.updates_per_iteration)
         for config in self.trainer.lr_scheduler_configs:
+            num_updates = self.updates_by(config.scheduler.optimizer)
             if isinstance(config.scheduler, CosineOverRun):
                 config.scheduler.fall_over(num_updates)
             if config.scheduler.optimizer is self.policy_optimizer.optimizer:
-                print_rates(config.scheduler, num_updates - config.scheduler.last_epoch)
+                print_rates(config.scheduler, num_updates)
+
+    def updates_by(self, optimizer: Optimizer) -> float:
+        """Return how many updates an optimiser makes in the whole run; infinity if nothing ends it.
+
+        ``optimizer`` is as PyTorch has it. Here there is one alone.
+        """
+        return updates_of_run(self.trainer, self.updates_per_iteration)
 
     @property
     def adapter(self) -> Adapter | None:
@@ -230,7 +238,9 @@ class PolicyModule(LightningModule):
         if batch_iteration != int(self.iteration):
             raise ValueError(
                 f"ckpt_path: the data is at iteration {batch_iteration}, the module at"
-                f" {int(self.iteration)}: checkpoint and data do not belong to the same run"
+                f" {int(self.iteration)}: checkpoint and data do not belong to the same run. A"
+                " module that was fitted already goes on from its checkpoint; another fit takes a"
+                " new module and new data"
             )
 
     def make_update(

@@ -7,6 +7,7 @@ P prompts   G responses per prompt   B = P*G rows   T response tokens   V vocabu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
+from torch.optim import Optimizer
 
 from r1lit.batches import PromptBatch, Rollout
 from r1lit.collect.base import Collector
@@ -113,6 +115,7 @@ class GRPOModule(RolloutModule):
         self.collector = collector or Fresh()
         self.steps = steps or []
         self._first_optimizer: dict[int, int] = {}
+        self._step_of: dict[int, LearningStep] = {}  # by the identity of its optimiser
         self.keep_sampling_mask = keep_sampling_mask
         check_at_least("train_batch_size", train_batch_size, 1)
         check_at_least("num_inner_epochs", num_inner_epochs, 1)
@@ -180,6 +183,7 @@ class GRPOModule(RolloutModule):
             self._first_optimizer[id(step)] = len(optimizers)
             for optimizer, scheduler in step.optimizers():
                 optimizers.append(optimizer)
+                self._step_of[id(optimizer)] = step
                 schedulers += [] if scheduler is None else [scheduler]
         return optimizers, schedulers
 
@@ -188,6 +192,21 @@ class GRPOModule(RolloutModule):
         optimizers: Any = self.optimizers()
         wrapped: LightningOptimizer = optimizers[self._first_optimizer[id(step)] + index]
         return wrapped
+
+    def updates_by(self, optimizer: Optimizer) -> float:
+        """Return an optimiser's updates; the policy makes none while a step holds it."""
+        total = super().updates_by(optimizer)
+        if not math.isfinite(total):
+            return total
+        num_iterations = int(total) // self.updates_per_iteration
+        if step := self._step_of.get(id(optimizer)):
+            return num_iterations * self.plan.num_minibatches * step.epochs_of(self)
+        held = sum(self.holds_policy(iteration) for iteration in range(num_iterations))
+        return total - held * self.updates_per_iteration
+
+    def holds_policy(self, iteration: int) -> bool:
+        """Return whether a step keeps the policy as it is in an iteration."""
+        return any(step.holds_policy(iteration) for step in self.learning_steps)
 
     def refresh_reference(self) -> None:
         """Replace the reference by the policy, as R1 does every 400 updates."""
@@ -206,7 +225,7 @@ class GRPOModule(RolloutModule):
         for step in self.steps:
             rollout, numbers = step(rollout, self)
             metrics = joined(metrics, numbers, type(step).__name__)
-        held = any(step.holds_policy(batch.iteration) for step in self.learning_steps)
+        held = self.holds_policy(batch.iteration)
         if not held:
             rollout = replace(rollout, advantage_BT=self.objective.advantage.estimate(rollout))
         mismatch = None if MISMATCH_METRICS[0] in metrics else Mismatch()  # a step may measure it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Sequence
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
@@ -66,6 +67,22 @@ def updates_of_run(trainer: Trainer, per_iteration: int) -> float:
     return min(count for count in (updates, steps, math.inf) if count >= 0)
 
 
+def updates_made(scheduler: LRScheduler) -> int:
+    """Return how many updates a scheduler has followed; ``ChainedScheduler`` counts in its parts.
+
+    >>> from torch import nn, optim
+    >>> optimizer = optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    >>> decay = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    >>> updates_made(optim.lr_scheduler.ChainedScheduler([decay]))
+    0
+    """
+    counted = getattr(scheduler, "last_epoch", None)
+    parts: Sequence[LRScheduler] = getattr(scheduler, "_schedulers", ())
+    if counted is None and parts:
+        counted = updates_made(parts[0])
+    return counted or 0
+
+
 def rates_ahead(scheduler: LRScheduler, num_updates: int) -> list[float]:
     """Return the rate of each of the next updates, from a copy of the scheduler.
 
@@ -95,11 +112,14 @@ def rates_ahead(scheduler: LRScheduler, num_updates: int) -> list[float]:
 def print_rates(scheduler: LRScheduler, num_updates: float) -> None:
     """Print the learning rates that a run will have, and warn if the optimiser's is never reached.
 
+    ``num_updates`` are those of the whole run; the scheduler knows how many are made.
     ``ReduceLROnPlateau``, a run without an end and one of over 100,000 updates print nothing.
 
     Raises:
         ValueError: see ``rates_ahead``.
     """
+    num_made = updates_made(scheduler)
+    num_updates -= num_made
     if isinstance(scheduler, ReduceLROnPlateau) or not 0 < num_updates <= MOST_UPDATES:
         return
     rates = rates_ahead(scheduler, int(num_updates))
@@ -111,7 +131,7 @@ def print_rates(scheduler: LRScheduler, num_updates: float) -> None:
         shown += f", highest {highest:.3g} at update {rates.index(highest) + 1}"
     rank_zero_only(print)(f"Learning rate over {len(rates):,} updates: {shown}")
     given = float(scheduler.optimizer.param_groups[0].get("initial_lr", highest))
-    if scheduler.last_epoch == 0 and highest <= 0.5 * given:
+    if num_made == 0 and highest <= 0.5 * given:
         rank_zero_warn(
             f"model.lr_scheduler: {type(scheduler).__name__} keeps the learning rate at"
             f" {highest:.3g} or less in all {len(rates):,} updates, while the optimizer's lr is"

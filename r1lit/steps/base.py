@@ -188,6 +188,10 @@ class LearningStep(Step):
         """Return whether the policy is not updated in an iteration."""
         return False
 
+    def epochs_of(self, run: Run) -> int:
+        """Return its passes over an iteration's minibatches; a schedule over the run needs them."""
+        return run.num_inner_epochs
+
 
 def check_order(steps: Sequence[Step], read_after: Iterable[str]) -> None:
     """Refuse steps whose order cannot be meant; nothing is sorted.

@@ -131,6 +131,10 @@ class Critic(LearningStep):
         """Return whether this iteration trains the critic and leaves the policy as it is."""
         return iteration < self.warmup
 
+    def epochs_of(self, run: Run) -> int:
+        """Return its passes over an iteration's rows."""
+        return self.epochs or run.num_inner_epochs
+
     def __call__(self, rollout: Rollout, run: Run) -> tuple[Rollout, dict[str, float]]:
         """Return the rollout with values of before the critic's updates; and make those."""
         prefixes, continued = self._continued(rollout, run)  # by the policy that wrote it

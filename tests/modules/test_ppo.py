@@ -36,6 +36,30 @@ def decay(updates: int) -> dict[str, object]:
     }
 
 
+def test_schedules_over_the_run_end_with_the_updates_of_their_optimiser(
+    tmp_path, policy, monkeypatch, capsys
+):
+    """In warm-up the policy makes no updates, and a critic makes as many as its epochs say."""
+    made: dict[str, list[float]] = {}
+    makes = PolicyModule.make_update
+
+    def noted(self, optimizer, *rest, **options):
+        name = "policy" if optimizer is self.policy_optimizer else "critic"
+        made.setdefault(name, []).append(float(optimizer.param_groups[0]["lr"]))
+        return makes(self, optimizer, *rest, **options)
+
+    monkeypatch.setattr(PolicyModule, "make_update", noted)
+    cosine = {"class_path": "r1lit.modules.CosineOverRun", "init_args": {"final_share": 0.0}}
+    change = ppo(critic={"lr_scheduler": cosine, "warmup": 1, "epochs": 2}, lr_scheduler=cosine)
+    change = merge(change, data(num_iterations=3, validation=None))
+    main(["fit", "-c", str(grpo_config(tmp_path / "run", policy, merge(NO_VALIDATION, change)))])
+    for rates in made.values():
+        share = [(1 + math.cos(math.pi * i / len(rates))) / 2 for i in range(len(rates))]
+        assert [rate / rates[0] for rate in rates] == pytest.approx(share)
+    assert len(made["critic"]) == 3 * len(made["policy"])  # 3 iterations x 2 epochs, and 2 x 1
+    assert f"Learning rate over {len(made['policy'])} updates: " in capsys.readouterr().out
+
+
 class Reward(AdvantageEstimator):
     """A_t = r at every token."""
 

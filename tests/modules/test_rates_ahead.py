@@ -40,6 +40,9 @@ SCHEDULERS = {
     "sequential": warmed_up,
     "cosine": cosine,
     "lambda": lambda made: lr_scheduler.LambdaLR(made, lambda n: 1 / (1 + n)),
+    "chained": lambda made: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.LinearLR(made, 0.1, total_iters=3), lr_scheduler.ExponentialLR(made, 0.5)]
+    ),
     "one cycle": lambda made: lr_scheduler.OneCycleLR(made, 0.3, total_steps=9),
 }
 
@@ -84,6 +87,16 @@ def test_a_schedule_that_ends_before_the_run_is_refused():
 def test_they_are_printed(make, line, capsys, recwarn):
     print_rates(make(optimizer()), 9)
     assert line in capsys.readouterr().out and not recwarn
+
+
+def test_only_those_to_come_are_printed(capsys):
+    made = optimizer()
+    scheduler = SCHEDULERS["chained"](made)
+    for _ in range(4):
+        made.step()
+        scheduler.step()
+    print_rates(scheduler, 9)
+    assert "Learning rate over 5 updates: from 0.00625 to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("num_updates", [float("inf"), 0, 10**6])
