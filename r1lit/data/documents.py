@@ -209,7 +209,7 @@ class CuratedDocuments(TableDocuments):
 
     def _documents(self, row: Row, n: int) -> list[Document]:
         if "messages" in row:  # an episode: the loss is on the model's turns
-            return self._turns(self.table.conversation(row, n, "response", "messages"))
+            return self._turns(self.table.conversation(row, n, "response", "messages"), n)
         return [self._document(row, n)]
 
     def _columns(self) -> dict[str, str]:
