@@ -153,6 +153,13 @@ def nobody_reads() -> bool:
     return False
 
 
+def _of_other_types(error: BaseException) -> list[ValueError]:
+    """Return the errors of a union's types but the first, the only one that the parser chains."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    tried = frames[-1].f_locals.get("exceptions", []) if frames else []
+    return [each for each in tried[1:] if isinstance(each, ValueError) and each.__traceback__]
+
+
 def root_fault(error: BaseException) -> ValueError:
     """Return the ValueError of r1lit's or the user's own code that a library's error wraps.
 
@@ -168,5 +175,8 @@ def root_fault(error: BaseException) -> ValueError:
             return wrapped
         if _is_of("jsonargparse", file):
             inner = wrapped
+            for other in _of_other_types(wrapped):
+                if _is_of("r1lit", traceback.extract_tb(other.__traceback__)[-1].filename):
+                    return root_fault(other)
         wrapped = wrapped.__cause__ or wrapped.__context__
     return ValueError(message_of(inner))

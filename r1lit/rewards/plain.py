@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from jsonargparse import Namespace
 from jsonargparse.typing import register_type
 
 from r1lit.batches import Response
@@ -69,6 +70,8 @@ class PlainReward(RewardFunction):
         """
         if isinstance(spec, PlainReward):
             return spec
+        if isinstance(spec, Namespace):  # read as a RewardFunction's already
+            raise TypeError("the configuration is that of a RewardFunction")
         entries: dict[str, Any] = {"class_path": spec} if isinstance(spec, str) else dict(spec)
         unknown = set(entries) - {"class_path", "init_args"}
         path = entries.get("class_path")

@@ -204,6 +204,7 @@ MISTAKES: dict[str, Mistake] = {
     "unknown attention": Mistake(model(policy={"attention": "flashh"}), ("attention", "flashh", "eager")),
     "no rewards": Mistake(model(rewards=[]), ("rewards", "at least one")),
     "rewards of one name": Mistake(model(rewards=[{"class_path": "r1lit.rewards.Accuracy"}] * 2), ("rewards", "accuracy", "two")),
+    "a reward's own refusal": Mistake(reward("r1lit.rewards.RewardModel", model=str(ROOT / "models/mini")), ("model:", "models/mini", "holds a language model, not a reward model")),
     "weight without end": Mistake(reward("r1lit.rewards.Accuracy", weight=float("inf")), ("weight", "inf", "accuracy")),
     "one key of a list's entry": said("--model.steps.min_std", "0.45", words=("model.steps", "min_std", "give it whole, as --model.steps '[")),
     "a key beside class_path": Mistake(model(rewards=[{"class_path": "r1lit.rewards.Format", "weight": 3}]), ("model.rewards", "'weight'", "under init_args")),
