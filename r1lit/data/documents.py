@@ -84,7 +84,8 @@ class TableDocuments(DocumentSource):
         if (column := found["response"]) in CONVERSATION_COLUMNS:
             self._warn_of_unread(rows)
             chats = [(n, self.table.conversation(row, n, "response", column)) for n, row in rows]
-            return [document for n, chat in chats for document in self._turns(chat, n)]
+            self._refuse_empty_turns(chats)
+            return [document for _, chat in chats for document in self._turns(chat)]
         if names == ["response"]:
             self.response = found["response"]
         if self.prompt is not None:
@@ -135,19 +136,24 @@ class TableDocuments(DocumentSource):
                 " assistant"
             )
 
-    def _turns(self, chat: Conversation, n: int) -> list[Document]:
-        """Return the document of every assistant turn of row ``n``."""
+    def _refuse_empty_turns(self, chats: Sequence[tuple[int, Conversation]]) -> None:
+        """Refuse turns that would teach to end at once; in episodes of a policy they may stand."""
+        for n, chat in chats:
+            turns = [m for m in chat.messages if m["role"] == "assistant"]
+            if not all(m["content"] or m.keys() - {"role", "content"} for m in turns):
+                raise ValueError(
+                    f"response: {self.table.row(n)} has an assistant's turn with neither a content"
+                    " nor anything else, as tool_calls, so there is nothing to learn from it; leave"
+                    " the row out"
+                )
+
+    def _turns(self, chat: Conversation) -> list[Document]:
+        """Return the document of every assistant turn."""
         turns = chat.after(self.system_prompt).answers()
         if not turns:
             raise ValueError(
                 f"response: {self.table.path} has a conversation without an assistant's turn after"
                 f" another: {chat.text[:80]}"
-            )
-        if not all(answer.keys() - {"role", "content"} or answer["content"] for _, answer in turns):
-            raise ValueError(
-                f"response: {self.table.row(n)} has an assistant's turn with neither a content nor"
-                " anything else, as tool_calls, so there is nothing to learn from it; leave the"
-                " row out"
             )
         return [self._read(Document.of(before, answer)) for before, answer in turns]
 
@@ -209,7 +215,7 @@ class CuratedDocuments(TableDocuments):
 
     def _documents(self, row: Row, n: int) -> list[Document]:
         if "messages" in row:  # an episode: the loss is on the model's turns
-            return self._turns(self.table.conversation(row, n, "response", "messages"), n)
+            return self._turns(self.table.conversation(row, n, "response", "messages"))
         return [self._document(row, n)]
 
     def _columns(self) -> dict[str, str]:
