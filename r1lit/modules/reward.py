@@ -36,7 +36,7 @@ from r1lit.supervised_batches import PreferenceBatch
 from r1lit.text.scored_text import step_ends
 
 REFERENCE_ROWS = 4096
-"""At most so many rows, evenly spaced, on which rewards are normalised."""
+"""At most so many rows, of evenly spaced examples, on which rewards are normalised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,8 +236,9 @@ class RewardModule(PolicyModule):
         if data is None:
             return
         examples = data.examples.get("reference") or data.examples["train"]
-        rows = [row.tolist() for example in examples for row in example.rows]
-        rows = rows[:: -(-len(rows) // REFERENCE_ROWS)]
+        # whole examples: every other row of pairs would be the chosen ones alone
+        step = -(-sum(len(example.rows) for example in examples) // REFERENCE_ROWS)
+        rows = [row.tolist() for example in examples[::step] for row in example.rows]
         own = self.trainer.precision_plugin.forward_context()
         with own, evaluating(self.policy), whole_weights(self.policy):
             rewards = score_rows(self.policy, rows, self.micro_batch_tokens)

@@ -115,6 +115,22 @@ def test_the_exported_rewards_have_zero_mean_over_the_reference(trained) -> None
     assert rewards.std(correction=0).item() == pytest.approx(config.reward_std, rel=1e-4)
 
 
+def test_a_large_reference_is_normalised_on_both_rows_of_its_pairs(
+    tmp_path: Path, policy: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("r1lit.modules.reward.REFERENCE_ROWS", 30)
+    cli = main(["fit", "-c", str(reward_config(tmp_path / "run", policy, pairs))])
+    examples = cli.datamodule.examples["train"]
+    assert len(examples) == 30, "every other row is read: of pairs the chosen ones would be alone"
+    rows = [row.tolist() for example in examples[::2] for row in example.rows]
+    exported = load_reward_model(str(tmp_path / "run" / "policy"), pad_id=0).eval()
+    reward_NK = score_rows(exported, rows, 256).view(-1, 2)
+    chosen, rejected = reward_NK.mean(0).tolist()
+    assert chosen - rejected > 0.1
+    mean = exported.config.reward_mean
+    assert mean == pytest.approx((chosen + rejected) / 2, abs=1e-4)
+
+
 def test_micro_batches_do_not_change_the_run(tmp_path: Path, policy: Path, pairs: Path) -> None:
     for name, tokens in (("one", 1024), ("many", 1)):
         change = model(micro_batch_tokens=tokens) | data(num_iterations=4)
