@@ -37,6 +37,12 @@ def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
     )
 
 
+def counting_groups(rollout: Rollout) -> list[bool]:
+    """Return of each group whether any of its tokens counts; none does of one that is left out."""
+    counts_B = rollout.loss_mask_BT.any(-1)
+    return [bool(x) for x in counts_B.view(rollout.num_prompts, -1).any(-1).tolist()]
+
+
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     """Put rollouts of one iteration below each other, padded to the longest response."""
     first = rollouts[0]

@@ -48,6 +48,7 @@ from r1lit.data.sources import (
 from r1lit.environments import ChatTurns, Environment, TurnFormat, TurnLimits
 from r1lit.environments.exits import no_exit
 from r1lit.errors import check_at_least, hint
+from r1lit.groups import counting_groups
 from r1lit.ranks import of_all_ranks
 from r1lit.text.prompts import (
     CHAT,
@@ -381,6 +382,9 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
     def learn(self, iteration: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Count an iteration's outcomes, for ``difficulty``; all ranks call it.
 
+        Groups that are left out, since a verdict did not come or an episode failed, say nothing
+        of their problems.
+
         Args:
             iteration: whose they are.
             rollouts: all that were sampled, groups that are not trained on too.
@@ -388,7 +392,13 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         Returns:
             What to log.
         """
-        own = [(r.problem.uid, r.verdict.status == "right") for x in rollouts for r in x.responses]
+        own = [
+            (response.problem.uid, response.verdict.status == "right")
+            for rollout in rollouts
+            for group, counts in zip(rollout.groups(), counting_groups(rollout), strict=True)
+            if counts
+            for response in group
+        ]
         outcomes: dict[str, tuple[int, int]] = {}
         for uid, right in (pair for rank in of_all_ranks(own) for pair in rank):
             before = outcomes.get(uid, (0, 0))

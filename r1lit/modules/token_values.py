@@ -30,6 +30,8 @@ def per_token_BT(
 ) -> Tensor:
     """Return a number for each sampled token of all responses ``[B, T]``, 0 elsewhere.
 
+    It is computed without dropout, like what the engine sampled.
+
     Args:
         rollout: of the iteration.
         model: whose forward pass ``compute`` makes, once for each micro-batch.
@@ -42,10 +44,11 @@ def per_token_BT(
     rows_B = torch.arange(len(rollout.responses), device=value_BT.device)
     chunks = micro_batches(rollout, rows_B, max_tokens, packed=packed, skip=False)
     idle_forwards(model, len(chunks), strategy)
-    for rows_b in (rows_B[chunk] for chunk in chunks):
-        responses = model_inputs(rollout, rows_b)
-        value_bT = responses.to_rows(compute(responses))
-        value_BT[rows_b, : value_bT.shape[1]] = value_bT
+    with evaluating(model):
+        for rows_b in (rows_B[chunk] for chunk in chunks):
+            responses = model_inputs(rollout, rows_b)
+            value_bT = responses.to_rows(compute(responses))
+            value_BT[rows_b, : value_bT.shape[1]] = value_bT
     return value_BT
 
 

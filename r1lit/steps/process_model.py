@@ -17,6 +17,8 @@ from torch.optim import Optimizer
 
 from r1lit.batches import Rollout
 from r1lit.errors import check_above
+from r1lit.groups import counting_groups
+from r1lit.objectives.terms import divisor, hide_padding
 from r1lit.policy import LogProbs, Policy, is_packed, load_policy
 from r1lit.policy.held import HeldModels
 from r1lit.policy.policy import ModelWrapper
@@ -33,7 +35,7 @@ class ProcessModel(LearningStep):
     ``r1lit.objectives.ImplicitProcess`` reads. In an iteration phi is trained first, by
     cross-entropy of sigma(outcome reward) with the verdicts (Algorithm 1), and then gives the
     rewards of the iteration's tokens; verdicts are its only labels, so it is always of fresh
-    responses. It has an optimiser of its own (under DDP take
+    responses. A group that is left out has none, and is no example. It has an optimiser of its own (under DDP take
     ``strategy: ddp_find_unused_parameters_true``).
 
     Args:
@@ -42,6 +44,7 @@ class ProcessModel(LearningStep):
         max_grad_norm: its gradients are clipped to this norm; as the policy's if left out.
     """
 
+    reads = ("loss_mask_BT",)
     writes = ("process_reward_BT",)
     held = HeldModels(trained=1, constant=1)
 
@@ -77,9 +80,11 @@ class ProcessModel(LearningStep):
         own = replace(rollout, candidates=None)  # those are the policy's
         logp_ref_BT = self._logp(own, self.reference, run)
         score_B = self.implicit_rewards(own, logp_ref_BT, run).sum(-1)
+        counts_B = torch.tensor(counting_groups(rollout), device=score_B.device)
+        counts_B = counts_B.repeat_interleave(rollout.group_size)
         losses, norms = zip(
             *(
-                self._update(own, rows_b, logp_ref_BT, run)
+                self._update(own, rows_b, logp_ref_BT, counts_B, run)
                 for rows_b in run.minibatches(own, range(run.num_inner_epochs))
             ),
             strict=True,
@@ -89,8 +94,10 @@ class ProcessModel(LearningStep):
         return replace(rollout, extra_BT=extra_BT), {
             "train/process_loss": _mean(losses),
             "train/process_grad_norm": _mean(norms),
-            "train/process_accuracy": float(((score_B > 0) == rollout.is_right_B).float().mean()),
-            "train/process_reward": float(reward_BT.sum(-1).mean()),
+            "train/process_accuracy": float(
+                ((score_B > 0) == rollout.is_right_B)[counts_B].float().mean()
+            ),
+            "train/process_reward": float(reward_BT.sum(-1)[counts_B].mean()),
         }
 
     def implicit_rewards(self, rollout: Rollout, logp_ref_BT: Tensor, run: Run) -> Tensor:
@@ -104,19 +111,27 @@ class ProcessModel(LearningStep):
         return run.per_token_BT(rollout, model, lambda x: model(x, LogProbs()).logp_K, packed)
 
     def _update(
-        self, rollout: Rollout, rows_b: Tensor, logp_ref_BT: Tensor, run: Run
+        self, rollout: Rollout, rows_b: Tensor, logp_ref_BT: Tensor, counts_B: Tensor, run: Run
     ) -> tuple[float, float]:
         assert self.model is not None
+        num_rows = divisor(run.mean_over_ranks(counts_B[rows_b].sum()))
         return run.update_rows(
             run.optimizer_of(self),
             rollout,
             rows_b,
-            partial(self._loss, rollout, logp_ref_BT, len(rows_b)),
+            partial(self._loss, rollout, logp_ref_BT, counts_B, num_rows),
             packed=is_packed(self.model),
             max_grad_norm=self.max_grad_norm,
         )
 
-    def _loss(self, rollout: Rollout, logp_ref_BT: Tensor, num_rows: int, rows_b: Tensor) -> Tensor:
+    def _loss(
+        self,
+        rollout: Rollout,
+        logp_ref_BT: Tensor,
+        counts_B: Tensor,
+        num_rows: float,
+        rows_b: Tensor,
+    ) -> Tensor:
         """Return a micro-batch's share of the minibatch's mean cross-entropy."""
         assert self.model is not None
         responses = model_inputs(rollout, rows_b)
@@ -124,7 +139,8 @@ class ProcessModel(LearningStep):
         logp_bT = responses.to_rows(self.model(responses, LogProbs()).logp_K)
         score_b = self.beta * (logp_bT - logp_ref_BT[rows_b, :width]).sum(-1)
         right_b = rollout.is_right_B[rows_b].to(score_b)
-        return binary_cross_entropy_with_logits(score_b, right_b, reduction="sum") / num_rows
+        loss_b = binary_cross_entropy_with_logits(score_b, right_b, reduction="none")
+        return hide_padding(loss_b, counts_B[rows_b]).sum() / num_rows
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import torch
 from lightning.pytorch import Callback
 from metrics_page import MEASURED
 from safetensors.torch import load_file
-from tiny import callbacks, data, grpo_config, metrics, model
+from tiny import CORRECTION, callbacks, data, grpo_config, metrics, model
 
 from r1lit.batches import Rollout
 from r1lit.cli import main
@@ -249,3 +250,15 @@ def test_dynamic_sampling_replaces_unmixed_groups(fit, tmp_path: Path) -> None:
     assert all(line["train/num_groups_dropped"] == 0 for line in without)
     spread = [sum(line["train/reward_std"] for line in lines) for lines in (with_, without)]
     assert spread[0] > spread[1]
+
+
+def test_old_log_probs_are_computed_without_the_dropout_of_updates(
+    fit, policy: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(policy, tmp_path / "dropping")
+    config = json.loads((policy / "config.json").read_text()) | {"attention_dropout": 0.5}
+    (tmp_path / "dropping" / "config.json").write_text(json.dumps(config))
+    own = model(policy=str(tmp_path / "dropping"), dropout=True, steps=[CORRECTION])
+    fit("run", NOVAL, own, data(validation=None))
+    (line,) = metrics(tmp_path / "run")
+    assert line["train/mismatch/max_abs"] < 1e-3, "the sampler has none either"

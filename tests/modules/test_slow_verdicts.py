@@ -19,7 +19,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from test_resume import assert_equal, everything
-from tiny import CORRECTION, ROOT, ahead, grpo_config, merge, model
+from tiny import CORRECTION, ROOT, ahead, data, grpo_config, merge, model, step
 from transformers import AutoTokenizer
 
 from r1lit.cli import main
@@ -108,6 +108,35 @@ def test_verdicts_are_waited_for_only_when_they_are_trained_on(fit, tmp_path: Pa
     assert len(lines) == 2 and all(line["time/evaluation_s"] == 8.0 for line in lines)
     assert all(line["time/evaluation_longest_s"] == 0.5 for line in lines)
     assert all(0.0 <= line["time/evaluation_hidden"] <= 1.0 for line in lines)
+
+
+NO_VERDICT = merge(
+    slow(0, silent="0123456789abcdef", max_excused=1.0),
+    {
+        "data": {"init_args": {"num_iterations": 1, "validation": None}},
+        "trainer": {"limit_val_batches": 0, "val_check_interval": 1},
+    },
+)
+
+
+def test_a_process_model_learns_nothing_of_a_verdict_that_does_not_come(fit, tmp_path: Path):
+    """Labelled wrong, its responses would move the weights."""
+    sgd = {"class_path": "torch.optim.SGD", "init_args": {"lr": 1.0}}
+    implicit = {"advantage": {"class_path": "r1lit.objectives.ImplicitProcess"}}
+    dapo = {"class_path": "r1lit.objectives.DAPO", "init_args": implicit}
+    own = model(objective=dapo, steps=[step("ProcessModel", optimizer=sgd, beta=0.5)])
+    module = fit("run", NO_VERDICT, own).model
+    (line,) = lines_of(tmp_path / "run")
+    assert line["train/num_groups_left_out"] == 4.0 and line["train/process_loss"] == 0.0
+    assert_equal(module.process_model.state_dict(), module.process_reference.state_dict())
+
+
+def test_a_verdict_that_does_not_come_says_nothing_of_a_problems_difficulty(fit, tmp_path: Path):
+    """Counted as wrong, four problems would rest as hopeless."""
+    fit("run", NO_VERDICT, data(difficulty={"retire_after": 1, "retry_after": 2}))
+    (line,) = lines_of(tmp_path / "run")
+    assert line["train/num_groups_left_out"] == 4.0
+    assert line["train/difficulty/num_hopeless"] == 0.0
 
 
 def test_a_verdict_that_does_not_come_leaves_its_group_out(fit, tmp_path: Path):
