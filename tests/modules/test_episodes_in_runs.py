@@ -10,6 +10,7 @@ import pytest
 import tiny
 import yaml
 from metrics_page import MEASURED
+from tiny_distillation import on_policy
 
 from r1lit.cli import main
 from r1lit.environments import Environment, Episode, Reply, StepResult
@@ -43,25 +44,8 @@ class Game(Environment):
 
 def run(folder: Path, policy: Path, **changes: Any) -> tuple[list[Any], list[Any]]:
     """Run three iterations; return the lines of metrics and of responses."""
-    source = {"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 12}}
-    game = {"source": source, "environment": "game", "verifier": "none"}
-    change = tiny.data(
-        num_iterations=3,
-        validation=None,
-        train=[{"class_path": "r1lit.data.InEnvironment", "init_args": game}],
-        environments={
-            "game": {
-                "class_path": "test_episodes_in_runs.Game",
-                "init_args": changes.pop("game", {}),
-            }
-        },
-        turns={
-            "class_path": "r1lit.environments.InlineTurns",
-            "init_args": {"call_open": "1", "call_close": "2"},
-        },
-        limits={"max_turns": 3, "max_failed": 1.0},
-    )
-    change = tiny.merge(change, tiny.model(sampling={"max_tokens": 96}, **changes))
+    change = tiny.merge(in_game(**changes.pop("game", {})), tiny.model(**changes))
+    change = tiny.merge(tiny.model(sampling={"max_tokens": 96}), change)
     path = tiny.grpo_config(folder, policy, change)
     config = yaml.safe_load(path.read_text())
     for callback in config["trainer"]["callbacks"]:
@@ -72,6 +56,28 @@ def run(folder: Path, policy: Path, **changes: Any) -> tuple[list[Any], list[Any
     return tuple(
         [json.loads(line) for line in (folder / name).read_text().splitlines()]
         for name in ("metrics.jsonl", "responses.jsonl")
+    )
+
+
+def in_game(**options: Any) -> dict[str, Any]:
+    """A change of the data into three iterations of games."""
+    source = {"class_path": "r1lit.worlds.WorldCountdown", "init_args": {"num_problems": 12}}
+    game = {"source": source, "environment": "game", "verifier": "none"}
+    return tiny.data(
+        num_iterations=3,
+        validation=None,
+        train=[{"class_path": "r1lit.data.InEnvironment", "init_args": game}],
+        environments={
+            "game": {
+                "class_path": "test_episodes_in_runs.Game",
+                "init_args": options,
+            }
+        },
+        turns={
+            "class_path": "r1lit.environments.InlineTurns",
+            "init_args": {"call_open": "1", "call_close": "2"},
+        },
+        limits={"max_turns": 3, "max_failed": 1.0},
     )
 
 
@@ -103,6 +109,16 @@ def test_a_group_with_a_failed_episode_teaches_nothing(base, tmp_path):
     for line in metrics:
         assert line["train/environment/ended/failed"] == 1 and line["train/verifier/error"] == 1
         assert line["train/grad_norm"] == 0 and line["train/reward"] == 0
+
+
+def test_distillation_learns_nothing_of_failed_episodes(base, tmp_path):
+    teacher = tiny.save_policy(tmp_path / "teacher", seed=9)
+    change = tiny.merge(in_game(fails_of=1), tiny.data(num_iterations=1))
+    named = {"class_path": "r1lit.policy.ModelTeacher", "init_args": {"model": str(teacher)}}
+    main(["fit", "-c", str(on_policy(tmp_path / "run", base, change, teacher=named))])
+    (line,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    assert line["train/environment/ended/failed"] == 1
+    assert line["train/grad_norm"] == 0 and line["train/divergence"] == 0
 
 
 @pytest.mark.long
