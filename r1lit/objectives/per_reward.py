@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from r1lit.batches import Rollout
+from r1lit.groups import counting_groups
 from r1lit.objectives.advantages import AdvantageEstimator, GroupNormalized
 from r1lit.ranks import of_all_ranks
 
@@ -23,7 +24,8 @@ class NormalizedPerReward(AdvantageEstimator):
     Normalised after the sum, rewards (1, 0) and (0, 1) become one; apart, the rarer one of the two
     counts more. A function's own ``weight`` is not read, since the division would take it away.
 
-    Left open, and chosen here: population stds, as in ``GroupNormalized``; a function whose rewards
+    Left open, and chosen here: population stds, as in ``GroupNormalized``; groups that are left out
+    of the loss are none of the iteration's; a function whose rewards
     are all equal in a group adds 0 there.
 
     Worked example, one group of 2, accuracy (1, 0) and format (1, 0), weights 1: S = (2, -2),
@@ -59,8 +61,9 @@ class NormalizedPerReward(AdvantageEstimator):
         sum_PG = torch.zeros_like(rollout.reward_PG)
         for name, reward_PG in rollout.rewards.items():
             sum_PG = sum_PG + self.weights.get(name, 1.0) * self.one(reward_PG)
-        sum_N = torch.cat(of_all_ranks(sum_PG.flatten().cpu())).to(sum_PG)
+        counts_P = torch.tensor(counting_groups(rollout), device=sum_PG.device)
+        sum_N = torch.cat(of_all_ranks(sum_PG[counts_P].flatten().cpu())).to(sum_PG)
         centred_PG = sum_PG - sum_N.mean()
-        spread = sum_N.std(correction=0)
+        spread = sum_N.std(correction=0) if len(sum_N) else 0.0
         advantage_PG = centred_PG / (spread + self.std_epsilon) if spread > 0 else sum_PG * 0
         return torch.where(rollout.sampled_BT, advantage_PG.reshape(-1, 1), 0.0)

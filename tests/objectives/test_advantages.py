@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +108,18 @@ def test_each_reward_normalised_apart():
         NormalizedPerReward({"acuracy": 1.0}).estimate(rollout())
     with pytest.raises(ValueError, match=r"leave r1lit\.steps\.KLInReward out"):
         NormalizedPerReward().estimate(rollout(reward_BT=torch.zeros(6, 4)))
+
+
+def test_a_group_that_is_left_out_does_not_change_the_advantages_of_each_reward_apart():
+    """Its rewards are 0, and would lower the std over the iteration."""
+    accuracy_PG = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    mask_BT = torch.ones(6, 4, dtype=torch.bool)
+    mask_BT[4:] = False
+    three = rollout(rewards={"accuracy": accuracy_PG}, loss_mask_BT=mask_BT)
+    advantage_BT = NormalizedPerReward(std_epsilon=0.0).estimate(three)
+    torch.testing.assert_close(advantage_BT[:4, 0], torch.tensor([1.0, -1.0, -1.0, 1.0]))
+    none = replace(three, loss_mask_BT=torch.zeros_like(mask_BT))
+    assert not NormalizedPerReward().estimate(none).any()
 
 
 def test_leave_one_out_is_centered_times_g_over_g_minus_1():
