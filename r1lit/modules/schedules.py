@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from r1lit.errors import check_between, in_one_line
+from r1lit.errors import check_at_least, check_between, in_one_line
 
 MOST_UPDATES = 100_000
 
@@ -27,12 +27,15 @@ class CosineOverRun(LRScheduler):
 
     Args:
         optimizer: whose rates it sets.
-        final_share: of the first rate, after the last update.
+        final_share: of the optimiser's rate, after the last update.
+        warmup: updates before the cosine, whose rates rise in equal steps to the optimiser's.
     """
 
-    def __init__(self, optimizer: Optimizer, final_share: float = 0.1) -> None:
+    def __init__(self, optimizer: Optimizer, final_share: float = 0.1, warmup: int = 0) -> None:
         check_between("final_share", final_share, 0, 1)
+        check_at_least("warmup", warmup, 0)
         self.final_share = final_share
+        self.warmup = warmup
         self.num_updates = 1
         super().__init__(optimizer)
 
@@ -40,7 +43,7 @@ class CosineOverRun(LRScheduler):
         """End after this many updates.
 
         Raises:
-            ValueError: if they are infinite.
+            ValueError: if they are infinite, or the warm-up does not end before.
         """
         if not math.isfinite(num_updates):
             raise ValueError(
@@ -48,10 +51,18 @@ class CosineOverRun(LRScheduler):
                 " could fall; set it"
             )
         self.num_updates = max(int(num_updates), 1)
+        if self.warmup >= self.num_updates:
+            raise ValueError(
+                f"warmup: {self.warmup} updates are the whole run, which has {self.num_updates};"
+                " set fewer"
+            )
 
     def get_lr(self) -> list[float | Tensor]:
         """Return the next update's rates."""
-        progress = min(self.last_epoch / self.num_updates, 1.0)
+        if self.last_epoch < self.warmup:
+            return [rate * (self.last_epoch + 1) / (self.warmup + 1) for rate in self.base_lrs]
+        progress = (self.last_epoch - self.warmup) / max(self.num_updates - self.warmup, 1)
+        progress = min(progress, 1.0)
         share = (1 + math.cos(math.pi * progress)) / 2
         share = self.final_share + (1 - self.final_share) * share
         return [rate * share for rate in self.base_lrs]

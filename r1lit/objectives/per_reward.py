@@ -24,9 +24,8 @@ class NormalizedPerReward(AdvantageEstimator):
     Normalised after the sum, rewards (1, 0) and (0, 1) become one; apart, the rarer one of the two
     counts more. A function's own ``weight`` is not read, since the division would take it away.
 
-    Left open, and chosen here: population stds, as in ``GroupNormalized``; groups that are left out
-    of the loss are none of the iteration's; a function whose rewards
-    are all equal in a group adds 0 there.
+    Left open, and chosen here: population stds, as in ``GroupNormalized``; a function whose rewards
+    are all equal in a group adds 0 there; groups that are left out of the loss do not count.
 
     Worked example, one group of 2, accuracy (1, 0) and format (1, 0), weights 1: S = (2, -2),
     A = (1, -1). With format (0, 1): S = (0, 0), A = (0, 0).

@@ -149,7 +149,7 @@ class Critic(LearningStep):
         for rows_b in run.minibatches(rollout, range(num)):
             for name, value in self._update(rollout, return_BT, rows_b, run).items():
                 logged.setdefault(name, []).append(value)
-        for rows_b in run.minibatches(rollout, range(num, self.epochs or num)):
+        for rows_b in run.minibatches(rollout, range(num, self.epochs_of(run))):
             self._update(rollout, return_BT, rows_b, run)
         metrics = {name: sum(values) / len(values) for name, values in logged.items()}
         metrics |= self._quality(value_BT, seen_BT, rollout.loss_mask_BT)

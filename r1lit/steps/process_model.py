@@ -35,8 +35,8 @@ class ProcessModel(LearningStep):
     ``r1lit.objectives.ImplicitProcess`` reads. In an iteration phi is trained first, by
     cross-entropy of sigma(outcome reward) with the verdicts (Algorithm 1), and then gives the
     rewards of the iteration's tokens; verdicts are its only labels, so it is always of fresh
-    responses. A group that is left out has none, and is no example. It has an optimiser of its own (under DDP take
-    ``strategy: ddp_find_unused_parameters_true``).
+    responses. A group that is left out has none, and is no example. It has an optimiser of its own
+    (under DDP take ``strategy: ddp_find_unused_parameters_true``).
 
     Args:
         beta: of the implicit reward; the paper: 0.05.

@@ -70,6 +70,17 @@ def test_they_are_those_that_updates_have(name, num_made, lr):
     assert ahead == wanted, "and finding them changed nothing"
 
 
+def test_a_cosine_may_warm_up():
+    scheduler = CosineOverRun(optimizer(), final_share=0.5, warmup=3)
+    scheduler.fall_over(7)
+    rises, falls = [0.025, 0.05, 0.075], [0.1, 0.0926776695, 0.075, 0.0573223305]
+    assert rates_ahead(scheduler, 7) == pytest.approx(rises + falls)
+    with pytest.raises(ValueError, match=r"^warmup: 3 updates are the whole run, which has 3; set"):
+        scheduler.fall_over(3)
+    with pytest.raises(ValueError, match=r"^warmup: -1 is not at least 0"):
+        CosineOverRun(optimizer(), warmup=-1)
+
+
 def test_a_schedule_that_ends_before_the_run_is_refused():
     scheduler = lr_scheduler.OneCycleLR(optimizer(), 0.3, total_steps=9)
     with pytest.raises(ValueError, match=r"OneCycleLR fails after update 10 of the 20 to make"):
