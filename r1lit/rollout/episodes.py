@@ -31,8 +31,11 @@ from r1lit.rollout.feed import RequestFeed
 from r1lit.rollout.observations import observe
 from r1lit.rollout.request import Completion, OnFinished, Request
 from r1lit.seeding import name_of
+from r1lit.waiting import warned_if_slow
 
 ATTEMPTS = 2
+SLOW_S = 30.0
+"""Seconds of steps one after another in one round, after which a remedy is named."""
 
 
 @dataclass(kw_only=True)
@@ -328,9 +331,16 @@ class EpisodeEngine(RolloutEngine):
                         waiting[place] = completion
 
             self.engine.stream(requests, sampled)
-            for place in sorted(waiting):
-                steps.begin(rows[place], self._take(rows[place], waiting[place]))
-                steps.wait(rows[place])
+            names = sorted({rows[place].problem.environment for place in waiting})
+            slow = (
+                f"data.environments: {', '.join(names)} answered {SLOW_S:g} s long, one episode"
+                " after the other; in_background: true lets limits.num_threads steps run at once,"
+                " where several threads may call it"
+            )
+            with warned_if_slow(SLOW_S, slow):
+                for place in sorted(waiting):
+                    steps.begin(rows[place], self._take(rows[place], waiting[place]))
+                    steps.wait(rows[place])
             for place in sorted(set(places) & rows.keys()):
                 row, play = rows[place], rows[place].play
                 self._answered(row, steps.wait(row))

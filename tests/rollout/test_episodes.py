@@ -289,6 +289,27 @@ def test_an_episode_goes_on_while_another_waits_for_its_environment(model):
     assert all(same(a, b) for a, b in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("in_background", [False, True])
+def test_slow_steps_one_after_another_are_warned_of(model, monkeypatch, recwarn, in_background):
+    class Slow(Echoes):
+        def begin(self, problem, seed):
+            episode = super().begin(problem, seed)
+            step = episode.step
+
+            def slowly(reply):
+                time.sleep(0.1)
+                return step(reply)
+
+            episode.step = slowly
+            return episode
+
+    monkeypatch.setattr("r1lit.rollout.episodes.SLOW_S", 0.05)
+    play(model, Slow(last=1, in_background=in_background), requests(model, problem("a")))
+    said = [str(w.message) for w in recwarn if "one episode after the other;" in str(w.message)]
+    assert bool(said) is not in_background
+    assert all(line.startswith("data.environments: echo answered 0.05 s long,") for line in said)
+
+
 def test_what_goes_wrong_between_two_turns_ends_the_rollout(model):
     class NoTemplate(InlineTurns):
         def encode(self, tokenizer, messages):
