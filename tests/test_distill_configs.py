@@ -28,7 +28,7 @@ def test_a_student_has_the_papers_numbers(capsys, student):
     assert model["policy"] == policy
     assert model["optimizer"]["init_args"]["lr"] == rate
     assert model["lr_scheduler"]["class_path"].endswith("CosineOverRun")
-    assert model["lr_scheduler"]["init_args"] == {"final_share": 0.1}
+    assert model["lr_scheduler"]["init_args"] == {"final_share": 0.1, "warmup": 0}
     assert (model["sft_weight"], model["logit_weight"], model["on_policy"]) == (1.0, 0.0, 0.0)
     assert data["packing"]["max_seq_len"] == 32768
     assert data["packing"]["documents_per_update"] == 64
