@@ -37,10 +37,9 @@ def take_groups(rollout: Rollout, groups: Sequence[int]) -> Rollout:
     )
 
 
-def counting_groups(rollout: Rollout) -> list[bool]:
-    """Return of each group whether any of its tokens counts; none does of one that is left out."""
-    counts_B = rollout.loss_mask_BT.any(-1)
-    return [bool(x) for x in counts_B.view(rollout.num_prompts, -1).any(-1).tolist()]
+def counting_groups(rollout: Rollout) -> Tensor:
+    """Return of each group whether any of its tokens counts, [P]; none does of one left out."""
+    return rollout.loss_mask_BT.any(-1).view(rollout.num_prompts, -1).any(-1)
 
 
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:

@@ -132,15 +132,12 @@ class Speaker:
             system_prompt=self.prompts.system_prompt,
         )
         if self.context is not None and len(ids) >= self.context:
+            forget = ", or forget the turns before it with /new" if self.turns else ""
             raise ValueError(
                 f"the prompt has {len(ids)} tokens, which leaves no room for a reply in the model's"
-                f" context of {self.context}; ask a shorter question{self._or_forget}"
+                f" context of {self.context}; ask a shorter question{forget}"
             )
         return ids
-
-    @property
-    def _or_forget(self) -> str:
-        return ", or forget the turns before it with /new" if self.turns else ""
 
     def reply(
         self,

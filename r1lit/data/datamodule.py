@@ -395,7 +395,9 @@ class R1DataModule(ResumableDataModule[PromptLoader | RowLoader]):
         own = [
             (response.problem.uid, response.verdict.status == "right")
             for rollout in rollouts
-            for group, counts in zip(rollout.groups(), counting_groups(rollout), strict=True)
+            for group, counts in zip(
+                rollout.groups(), counting_groups(rollout).tolist(), strict=True
+            )
             if counts
             for response in group
         ]

@@ -60,7 +60,7 @@ class NormalizedPerReward(AdvantageEstimator):
         sum_PG = torch.zeros_like(rollout.reward_PG)
         for name, reward_PG in rollout.rewards.items():
             sum_PG = sum_PG + self.weights.get(name, 1.0) * self.one(reward_PG)
-        counts_P = torch.tensor(counting_groups(rollout), device=sum_PG.device)
+        counts_P = counting_groups(rollout)
         sum_N = torch.cat(of_all_ranks(sum_PG[counts_P].flatten().cpu())).to(sum_PG)
         centred_PG = sum_PG - sum_N.mean()
         spread = sum_N.std(correction=0) if len(sum_N) else 0.0

@@ -331,16 +331,8 @@ class EpisodeEngine(RolloutEngine):
                         waiting[place] = completion
 
             self.engine.stream(requests, sampled)
-            names = sorted({rows[place].problem.environment for place in waiting})
-            slow = (
-                f"data.environments: {', '.join(names)} answered {SLOW_S:g} s long, one episode"
-                " after the other; in_background: true lets limits.num_threads steps run at once,"
-                " where several threads may call it"
-            )
-            with warned_if_slow(SLOW_S, slow):
-                for place in sorted(waiting):
-                    steps.begin(rows[place], self._take(rows[place], waiting[place]))
-                    steps.wait(rows[place])
+            if waiting:
+                self._step_in_turn(steps, rows, waiting)
             for place in sorted(set(places) & rows.keys()):
                 row, play = rows[place], rows[place].play
                 self._answered(row, steps.wait(row))
@@ -348,6 +340,21 @@ class EpisodeEngine(RolloutEngine):
                     play.close()
                 if row.ended is not None:
                     finished([place], [self._completion(row)])
+
+    def _step_in_turn(
+        self, steps: Steps, rows: Mapping[int, Row], waiting: Mapping[int, Completion]
+    ) -> None:
+        """Let environments answer one episode after the other; warn if that takes long."""
+        names = sorted({rows[place].problem.environment for place in waiting})
+        slow = (
+            f"data.environments: {', '.join(names)} answered {SLOW_S:g} s long, one episode after"
+            " the other; in_background: true lets limits.num_threads steps run at once, where"
+            " several threads may call it"
+        )
+        with warned_if_slow(SLOW_S, slow):
+            for place in sorted(waiting):
+                steps.begin(rows[place], self._take(rows[place], waiting[place]))
+                steps.wait(rows[place])
 
     def _take(self, row: Row, completion: Completion) -> Reply:
         """Append a turn of the model; return it as the environment reads it."""

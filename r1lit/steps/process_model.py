@@ -80,8 +80,7 @@ class ProcessModel(LearningStep):
         own = replace(rollout, candidates=None)  # those are the policy's
         logp_ref_BT = self._logp(own, self.reference, run)
         score_B = self.implicit_rewards(own, logp_ref_BT, run).sum(-1)
-        counts_B = torch.tensor(counting_groups(rollout), device=score_B.device)
-        counts_B = counts_B.repeat_interleave(rollout.group_size)
+        counts_B = counting_groups(rollout).repeat_interleave(rollout.group_size)
         losses, norms = zip(
             *(
                 self._update(own, rows_b, logp_ref_BT, counts_B, run)
